@@ -1,0 +1,73 @@
+# `make` or `make help` lists the targets. Nothing needs to be installed by hand but Python 3.11+ and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := 2.13.0
+
+TRAIN_ARGS ?= synthetic --ranks 2
+TRAIN_OUT ?= runs/synthetic
+PYTEST_ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test lint format bench lock clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.project  ## make .venv with the pinned requirements and sancus itself
+
+train: setup  ## train on the synthetic graph; TRAIN_ARGS="..." and TRAIN_OUT=DIR change what and where
+	$(BIN)/sancus train $(TRAIN_ARGS) --out $(TRAIN_OUT)
+
+# The tests run even where lint complains, and pytest's summary is the last thing printed.
+test: setup  ## lint, types, then every test; PYTEST_ARGS="-k halo" narrows the tests
+	@status=0; \
+	$(MAKE) --no-print-directory lint || status=$$?; \
+	$(BIN)/python -m pytest $(PYTEST_ARGS) || status=$$?; \
+	exit $$status
+
+lint: setup  ## ruff (rules and format) and mypy
+	@status=0; \
+	$(BIN)/ruff check --quiet . || status=$$?; \
+	$(BIN)/ruff format --quiet --check . || { status=$$?; echo "ruff format: run make format" >&2; }; \
+	$(BIN)/mypy || status=$$?; \
+	exit $$status
+
+format: setup  ## let ruff fix what it can
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+bench: setup  ## run the benchmarks of tests/bench
+	$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
+
+# Fresh environment, newest versions within setup.py's ranges, written down. Local versions (+cpu) and the
+# CUDA packages are left out, so that the same file serves machines with and without a GPU.
+lock:  ## resolve requirements/lock.txt anew
+	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && \
+	$(PYTHON) -m venv "$$temp/venv" && \
+	"$$temp/venv/bin/pip" install -qq --upgrade setuptools wheel && \
+	"$$temp/venv/bin/pip" install -qq --no-build-isolation torch==$(TORCH) -e '.[mpi,dev]' && \
+	"$$temp/venv/bin/pip" freeze --all --exclude-editable --exclude pip > "$$temp/freeze" && \
+	{ echo "# Written by make lock: do not edit. Everything that make setup installs."; \
+	  sed -E -e 's/\+[A-Za-z0-9.]+$$//' -e '/^(nvidia-|cuda-|triton)/d' "$$temp/freeze"; } > "$$temp/lock" && \
+	mkdir -p requirements && cp "$$temp/lock" requirements/lock.txt
+	@echo "wrote requirements/lock.txt"
+
+clean:  ## remove the environment, caches and build leftovers; runs/ is kept
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find partitioners sancus staleness tests experiments -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Two stamps: an edit of setup.py does not install the requirements again.
+$(VENV)/.requirements: requirements/lock.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sancus needs Python 3.11 or newer: make PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing requirements/lock.txt into $(VENV) (about a minute)"
+	@$(BIN)/pip install -qq --requirement requirements/lock.txt
+	@touch $@
+
+$(VENV)/.project: $(VENV)/.requirements setup.py pyproject.toml
+	@$(BIN)/pip install -qq --no-build-isolation --no-deps --editable .
+	@touch $@

@@ -1,0 +1,13 @@
+"""Partitioners: who owns which rows?
+
+A partitioner assigns every node of a graph to one part; each part becomes the block of one rank.
+Adding one is a file with a frozen dataclass (`base.Partitioner`) and a line in the table below. What an
+assignment costs is measured in `quality`. This package knows numpy, scipy and METIS, and nothing of
+training.
+"""
+
+PARTITIONERS: dict[str, str] = {
+    "contiguous": "partitioners.contiguous:Contiguous",
+    "random": "partitioners.random:Random",
+    "metis": "partitioners.metis:Metis",
+}

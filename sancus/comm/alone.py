@@ -1,0 +1,38 @@
+"""The transport of a single rank: there is nobody to talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from sancus.comm.base import Transport
+
+
+class Alone(Transport):
+    """One rank; every collective is the identity."""
+
+    def __init__(self) -> None:
+        super().__init__(rank=0, size=1, timeout=0.0)
+
+    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+        return lambda: None
+
+    def _all_to_all(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+    ) -> Callable[[], None]:
+        return lambda: None
+
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+        gathered[0] = tensor
+        return lambda: None
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+    def abort(self) -> None:
+        """Nobody to tell."""

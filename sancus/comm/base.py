@@ -1,0 +1,155 @@
+"""The transport's contract, and what every transport shares.
+
+Four collectives, called by all ranks in the same order: `broadcast`, `all_to_all`, `all_gather` and
+`all_reduce`. The first two return a `Handle` at once; the tensors belong to the transport until
+`Handle.wait`. Every wait has a timeout. Tensors are contiguous and owned by the caller: receiving into a
+temporary is how a result gets lost.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from sancus.comm.errors import CommError
+from sancus.comm.ledger import Entry, Ledger
+
+PARAMETER = Entry("parameter")
+AGREEMENT = Entry("agreement")
+
+
+class Handle:
+    """A collective on its way."""
+
+    def __init__(self, finish: Callable[[], None], ledger: Ledger, entry: Entry, describe: str) -> None:
+        self._finish = finish
+        self._ledger = ledger
+        self._entry = entry
+        self._describe = describe
+
+    def wait(self) -> None:
+        """Block until the tensors are ours again; a failure or timeout is a `CommError`."""
+        started = time.perf_counter()
+        try:
+            self._finish()
+        except RuntimeError as error:
+            waited = time.perf_counter() - started
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CommError(f"{self._describe} failed after {waited:.1f} s: {reason}") from error
+        self._ledger.wait(self._entry.purpose, time.perf_counter() - started)
+
+
+class Transport(abc.ABC):
+    """Moves tensors between ranks and counts every byte in its ledger."""
+
+    def __init__(self, rank: int, size: int, timeout: float) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self.ledger = Ledger()
+
+    def broadcast(self, tensor: torch.Tensor, owner: int, entry: Entry) -> Handle:
+        """The owner's `tensor` arrives in everyone's `tensor` (same shape and dtype)."""
+        assert tensor.is_contiguous()
+        if self.rank == owner:
+            for receiver in self._others():
+                self.ledger.count(entry, receiver, tensor.nbytes)
+        return self._handle(lambda: self._broadcast(tensor, owner), entry, f"broadcast from rank {owner}")
+
+    def all_to_all(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+        entry: Entry,
+    ) -> Handle:
+        """Rows of `send` go to ranks 0, 1, … by `send_counts`; `receive` fills likewise.
+
+        Both are contiguous with equal trailing dimensions; the count for oneself is 0.
+        """
+        assert send.is_contiguous() and receive.is_contiguous()
+        assert send_counts[self.rank] == receive_counts[self.rank] == 0
+        width = send.element_size() * (send[0].numel() if len(send) else 0)
+        for receiver in self._others():
+            self.ledger.count(entry, receiver, send_counts[receiver] * width)
+        return self._handle(
+            lambda: self._all_to_all(send, send_counts, receive, receive_counts), entry, "all-to-all"
+        )
+
+    def all_gather(self, tensor: torch.Tensor, entry: Entry = AGREEMENT) -> torch.Tensor:
+        """Everyone's `tensor` (same shape and dtype on all ranks), stacked: `[p, …]`."""
+        tensor = tensor.contiguous()
+        for receiver in self._others():
+            self.ledger.count(entry, receiver, tensor.nbytes)
+        gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+        self._handle(lambda: self._all_gather(tensor, gathered), entry, "all-gather").wait()
+        return gathered
+
+    def all_reduce(self, tensor: torch.Tensor, entry: Entry = PARAMETER) -> None:
+        """Sum a flat `[k]` tensor over ranks, in place.
+
+        An all-to-all of slices, a local sum in the order of ranks, an all-gather of the sums: each rank
+        sends `2 (p-1)/p k` values, as a ring does, and the order of summation, so every bit of the result,
+        is the same on every rank and every transport.
+        """
+        assert tensor.dim() == 1 and tensor.is_contiguous()
+        if self.size == 1:
+            return
+        slice_size = -(-tensor.numel() // self.size)
+        padded = tensor.new_zeros(self.size, slice_size)
+        padded.view(-1)[: tensor.numel()] = tensor
+        parts = padded.new_empty(self.size, slice_size)
+        counts = [1] * self.size
+        counts[self.rank] = 0
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        received = padded.new_empty(self.size - 1, slice_size)
+        self.all_to_all(padded[others].contiguous(), counts, received, counts, entry).wait()
+        parts[others] = received
+        parts[self.rank] = padded[self.rank]
+        summed = self.all_gather(parts.sum(dim=0), entry)
+        tensor.copy_(summed.view(-1)[: tensor.numel()])
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
+
+    def _handle(self, start: Callable[[], Callable[[], None]], entry: Entry, what: str) -> Handle:
+        describe = f"rank {self.rank}: {what}"
+        if entry.stream is not None:
+            describe += f" ({entry.stream.direction}, layer {entry.stream.layer})"
+        started = time.perf_counter()
+        try:
+            finish = start()
+        except RuntimeError as error:
+            raise CommError(f"{describe} failed: {error}") from error
+        self.ledger.wait(entry.purpose, time.perf_counter() - started)
+        return Handle(finish, self.ledger, entry, describe)
+
+    @abc.abstractmethod
+    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+        """Start a broadcast; the returned function finishes it within the timeout."""
+
+    @abc.abstractmethod
+    def _all_to_all(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+    ) -> Callable[[], None]:
+        """Start a variable all-to-all."""
+
+    @abc.abstractmethod
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+        """Start a fixed-shape all-gather."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Leave the group in good order: all ranks are here."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Leave at once because this rank failed; the others must not wait for it."""

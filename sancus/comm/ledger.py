@@ -1,0 +1,77 @@
+"""The ledger: every byte that this rank hands to the transport, once per receiver.
+
+Bytes are entered by the transport at the moment of the hand-over, so they are measured, never
+estimated. An entry has a *purpose*; payloads also have a stream (layer, direction, owner) and a
+receiver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["forward", "backward"]
+DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
+Purpose = Literal["payload", "agreement", "parameter", "evaluation"]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a policy decides about: one owner's payload of one layer in one direction."""
+
+    layer: int
+    direction: Direction
+    owner: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What bytes were for."""
+
+    purpose: Purpose
+    stream: Stream | None = None
+
+
+class Ledger:
+    """Bytes and seconds of one rank since it started; differences give an epoch's share."""
+
+    def __init__(self) -> None:
+        self.wire: Counter[tuple[Entry, int]] = Counter()
+        self.raw: Counter[Stream] = Counter()
+        self.seconds: Counter[Purpose] = Counter()
+
+    def count(self, entry: Entry, receiver: int, wire: int) -> None:
+        """`wire` bytes were handed over for one receiver."""
+        if wire:
+            self.wire[entry, receiver] += wire
+
+    def count_raw(self, stream: Stream, raw: int) -> None:
+        """The same payload would have been `raw` bytes without a codec, over all receivers."""
+        self.raw[stream] += raw
+
+    def wait(self, purpose: Purpose, seconds: float) -> None:
+        """The rank did nothing but communicate for so long."""
+        self.seconds[purpose] += seconds  # type: ignore[assignment]
+
+    def wire_of(self, purpose: Purpose) -> int:
+        """All bytes of a purpose so far."""
+        return sum(wire for (entry, _), wire in self.wire.items() if entry.purpose == purpose)
+
+    def wire_of_stream(self, stream: Stream) -> int:
+        """All payload bytes of a stream so far, over all receivers."""
+        return sum(wire for (entry, _), wire in self.wire.items() if entry.stream == stream)
+
+    def record(self) -> dict[str, object]:
+        """JSON-ready contents, for the bill that rank 0 joins."""
+        return {
+            "payloads": [
+                [entry.stream.layer, entry.stream.direction, entry.stream.owner, receiver, wire]
+                for (entry, receiver), wire in self.wire.items()
+                if entry.purpose == "payload" and entry.stream is not None
+            ],
+            "raw": [[s.layer, s.direction, s.owner, raw] for s, raw in self.raw.items()],
+            "totals": {
+                f"{purpose}_bytes": self.wire_of(purpose) for purpose in ("agreement", "parameter", "evaluation")
+            },
+        }

@@ -1,0 +1,86 @@
+"""The transport over MPI: mpi4py on host buffers, as raw bytes, no pickled messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sancus.comm.base import Transport
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+SPIN_SECONDS = 1e-3
+NAP_SECONDS = 5e-5
+
+
+class MpiTransport(Transport):
+    """MPI through mpi4py: MPICH or Open MPI, CPU tensors."""
+
+    def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:
+        """Join the world that mpiexec made; `rendezvous` has no meaning under MPI."""
+        from mpi4py import MPI
+
+        del rendezvous
+        self.comm = MPI.COMM_WORLD.Dup()
+        assert (self.comm.rank, self.comm.size) == (rank, size), "the launcher and MPI disagree on ranks"
+        self._byte = MPI.BYTE
+        super().__init__(rank, size, timeout)
+
+    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+        return self._finish(self.comm.Ibcast([_bytes(tensor), self._byte], root=owner))
+
+    def _all_to_all(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+    ) -> Callable[[], None]:
+        def message(tensor: torch.Tensor, counts: Sequence[int]) -> list[object]:
+            width = tensor.nbytes // max(1, len(tensor))
+            sizes = [count * width for count in counts]
+            starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64).tolist()
+            return [_bytes(tensor), (sizes, starts), self._byte]
+
+        return self._finish(self.comm.Ialltoallv(message(send, send_counts), message(receive, receive_counts)))
+
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+        sent, received = [_bytes(tensor), self._byte], [_bytes(gathered), self._byte]
+        return self._finish(self.comm.Iallgather(sent, received))
+
+    def _finish(self, request: MPI.Request) -> Callable[[], None]:
+        """MPI has no wait with a timeout: test, yielding the core, until done or too late."""
+
+        def finish() -> None:
+            started = time.monotonic()
+            while not request.Test():
+                waited = time.monotonic() - started
+                if waited > self.timeout:
+                    raise RuntimeError(f"no answer within {self.timeout:g} s")
+                if waited > SPIN_SECONDS:
+                    time.sleep(NAP_SECONDS)
+                else:
+                    os.sched_yield()
+
+        return finish
+
+    def close(self) -> None:
+        """Wait for everyone, then free the communicator; mpi4py finalises MPI at exit."""
+        self.all_gather(torch.zeros(1, dtype=torch.uint8))
+        self.comm.Free()
+
+    def abort(self) -> None:
+        """End the whole MPI world: peers of a failed rank would otherwise wait for ever."""
+        self.comm.Abort(1)
+
+
+def _bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
+    """The memory of a contiguous host tensor as bytes, without a copy."""
+    return tensor.detach().view(-1).view(torch.uint8).numpy()

@@ -1,0 +1,92 @@
+"""Transports over torch.distributed: gloo, and NCCL for CUDA tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from sancus.comm.base import Transport
+from sancus.errors import UserError
+
+
+class TorchTransport(Transport):
+    """Any backend of torch.distributed; the group is this object's own."""
+
+    backend = "gloo"
+
+    def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:
+        """Join the group: through the file `rendezvous` for local ranks, else by `env://`."""
+        super().__init__(rank, size, timeout)
+        limit = timedelta(seconds=timeout)
+        try:
+            store = self._store(rendezvous, limit)
+            dist.init_process_group(self.backend, store=store, rank=rank, world_size=size, timeout=limit)
+        except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
+            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(
+                f"rank {rank} cannot meet the others at {where}: {reason}; "
+                "check MASTER_ADDR, MASTER_PORT (is the port free?) and that all ranks were started"
+            ) from error
+
+    def _store(self, rendezvous: str | None, limit: timedelta) -> dist.Store:
+        """Where ranks meet. Attempts of an elastic launcher never read each other's addresses."""
+        if rendezvous is not None:
+            return dist.FileStore(str(Path(rendezvous)), self.size)
+        store, _, _ = next(dist.rendezvous("env://", self.rank, self.size, timeout=limit))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return dist.PrefixStore(f"sancus_attempt_{attempt}", store)
+
+    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+        return self._finish(dist.broadcast(tensor, src=owner, async_op=True))
+
+    def _all_to_all(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+    ) -> Callable[[], None]:
+        return self._finish(
+            dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts), async_op=True)
+        )
+
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+        return self._finish(dist.all_gather(list(gathered.unbind()), tensor, async_op=True))
+
+    def _finish(self, work: dist.Work) -> Callable[[], None]:
+        def finish() -> None:
+            work.wait(timedelta(seconds=self.timeout))
+
+        return finish
+
+    def close(self) -> None:
+        """All ranks leave together, so that nobody's connection breaks while others still talk."""
+        self.all_gather(torch.zeros(1, dtype=torch.uint8, device=self._device()))
+        dist.destroy_process_group()
+
+    def abort(self) -> None:
+        """Nothing to tear down: the process ends, and peers see their connections close."""
+
+    def _device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+class GlooTransport(TorchTransport):
+    """gloo over TCP: any machine, CPU tensors."""
+
+    backend = "gloo"
+
+
+class NcclTransport(TorchTransport):
+    """NCCL between CUDA devices (untested: no GPU was at hand)."""
+
+    backend = "nccl"
+
+    def _device(self) -> torch.device:
+        return torch.device("cuda", torch.cuda.current_device())

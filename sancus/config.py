@@ -1,0 +1,193 @@
+"""The configuration of a run: frozen dataclasses, validated when made, one field doc each; the presets.
+
+Imports no torch, so that `--help` and every mistake on the command line are answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import xxhash
+from cyclopts import Group, Parameter
+
+from partitioners import PARTITIONERS
+from sancus.codecs import CODECS
+from sancus.comm import BACKENDS
+from sancus.errors import UserError
+from sancus.kernels import KERNELS
+from sancus.models import MODELS
+from sancus.models.settings import ModelSettings
+from sancus.plans import PLANS
+from sancus.plugins import Table, choices, parse
+from sancus.training.settings import TrainingSettings
+from staleness import POLICIES
+
+
+@dataclass(frozen=True)
+class FactorSettings:
+    """The five factors of the traffic, and the exact savings."""
+
+    partitioner: str = "metis"
+    """Who owns which rows: a partitioner, e.g. metis:seed=1."""
+    plan: str = "halo"
+    """Which rows cross a cut: block or halo."""
+    staleness: str = "always"
+    """Policy for embeddings: must they cross now?"""
+    backward: str = "always"
+    """Policy for the gradients of embeddings."""
+    codec: str = "fp32"
+    """Bits on the wire, both directions."""
+    backend: str = "auto"
+    """Transport: auto, gloo, mpi or nccl."""
+    reuse_input: bool = True
+    """Exact saving: what the first layer needs of the constant features crosses once."""
+    order: Literal["auto", "aggregate-first", "transform-first"] = "auto"
+    """Exact saving (auto): send the narrower of H and HW."""
+    skip_input_gradient: bool = True
+    """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
+    kernel: str = "torch"
+    """Sparse product."""
+
+    def __post_init__(self) -> None:
+        for kind, table, spec in self.specs():
+            parse(kind, table, spec)
+        if self.backend != "auto" and self.backend not in BACKENDS:
+            raise UserError(
+                f"backend {self.backend!r} does not exist; choose from {choices(['auto', *BACKENDS], self.backend)}"
+            )
+
+    def specs(self) -> list[tuple[str, Table, str]]:
+        """Every plug-in that is named here: (kind, table, spec)."""
+        return [
+            ("partitioner", PARTITIONERS, self.partitioner),
+            ("plan", PLANS, self.plan),
+            ("policy", POLICIES, self.staleness),
+            ("policy", POLICIES, self.backward),
+            ("codec", CODECS, self.codec),
+            ("kernel", KERNELS, self.kernel),
+        ]
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """Ranks and the machine."""
+
+    ranks: int | None = None
+    """Number of ranks; under torchrun or mpiexec it may only repeat the launcher's."""
+    threads: int | None = None
+    """Threads a rank; default: cores divided by the ranks of this host."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where tensors live (cuda is untested)."""
+    timeout: float = 120.0
+    """Seconds after which a collective that does not end is an error."""
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"--{name} {value}: must be at least 1")
+        if not math.isfinite(self.timeout) or self.timeout <= 0:
+            raise UserError(f"--timeout {self.timeout}: must be a positive number of seconds")
+
+
+@dataclass(frozen=True)
+class OutputSettings:
+    """What a run leaves behind."""
+
+    out: Path | None = None
+    """Directory for the run's files; default: a new one under runs/."""
+    overwrite: bool = False
+    """Write into --out even if it holds a run already."""
+    checkpoint_every: int = 0
+    """Write a checkpoint every so many epochs; one is always written at the end."""
+    resume: Path | None = None
+    """Directory of an earlier run: go on from its newest checkpoint."""
+    quiet: bool = False
+    """Print nothing but errors."""
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_every < 0:
+            raise UserError(f"--checkpoint-every {self.checkpoint_every}: must not be negative")
+        if self.resume is not None and not (self.resume / "checkpoint").is_dir():
+            raise UserError(f"--resume {self.resume}: no checkpoint there; give the --out directory of a run")
+
+
+def _flags(title: str, order: int) -> Parameter:
+    """The fields of a section become plain flags, under a heading of their own in `--help`."""
+    return Parameter(name="*", group=Group(title, sort_key=order))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A complete run."""
+
+    preset: str = "exact"
+    """Named settings: see `sancus list`. Flags override what a preset sets."""
+    factors: Annotated[FactorSettings, _flags("Factors of the traffic", 1)] = field(default_factory=FactorSettings)
+    model: str = "gcn"
+    """Model: gcn or sage."""
+    shape: Annotated[ModelSettings, _flags("Model", 2)] = field(default_factory=ModelSettings)
+    training: Annotated[TrainingSettings, _flags("Training", 3)] = field(default_factory=TrainingSettings)
+    launch: Annotated[LaunchSettings, _flags("Ranks", 4)] = field(default_factory=LaunchSettings)
+    output: Annotated[OutputSettings, _flags("Output", 5)] = field(default_factory=OutputSettings)
+
+    def __post_init__(self) -> None:
+        preset(self.preset)
+        parse("model", MODELS, self.model)
+        if self.factors.backend == "nccl" and self.launch.device != "cuda":
+            raise UserError("--backend nccl moves CUDA tensors; add --device cuda, or choose gloo or mpi")
+        if self.factors.backend in ("gloo", "mpi") and self.launch.device == "cuda":
+            raise UserError(f"--backend {self.factors.backend} moves host tensors; --device cuda needs nccl")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, complete: `sancus train --config` repeats the run."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        return plain
+
+    def digest(self) -> bytes:
+        """16 bytes that differ when any setting that must agree between ranks differs."""
+        settings = self.to_dict()
+        settings.pop("output")
+        settings["launch"] = {"device": self.launch.device}
+        return xxhash.xxh3_128_digest(json.dumps(settings, sort_keys=True).encode())
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Named settings."""
+
+    summary: str
+    settings: Mapping[str, str | bool]
+
+
+PRESETS: dict[str, Preset] = {
+    "exact": Preset(
+        "halo rows with all exact savings: the same numbers for less traffic",
+        {"plan": "halo", "reuse_input": True, "order": "auto", "skip_input_gradient": True},
+    ),
+    "cagnet": Preset(
+        "CAGNET 1D: whole blocks, no savings; SANCUS Algorithm 3 with every flag ACTIVE",
+        {"plan": "block", "reuse_input": False, "order": "aggregate-first", "skip_input_gradient": False},
+    ),
+}
+
+
+def preset(name: str) -> Preset:
+    """Look a preset up; an unknown one lists the others."""
+    if name not in PRESETS:
+        raise UserError(f"preset {name!r} does not exist; choose from {choices(PRESETS, name)}")
+    return PRESETS[name]
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`Config.to_dict()` as flag names and values, without those that were left unset."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= flatten(value) if isinstance(value, Mapping) else {name: value}
+    return {name: value for name, value in flat.items() if value is not None}

@@ -1,0 +1,92 @@
+"""What a generated node carries: labels, features that say little alone, and its split.
+
+Arithmetic is elementwise throughout (no matrix product), so that features are equal on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from sancus.datasets.communities import Ints, Plan
+
+Mask = npt.NDArray[np.bool_]
+
+ROWS = 1 << 16  # rows of features that are worked on at a time
+EXTRA_LABELS = 2  # further labels of a community where nodes have several
+EXTRA_SHARE = 0.7  # of its nodes that take each of them
+
+
+def draw_labels(
+    community: Ints, plan: Plan, multilabel: bool, rng: np.random.Generator
+) -> tuple[Ints, npt.NDArray[np.int64] | Mask]:
+    """Topics `[N, T]` (classes that shape a node's features, -1: none) and its labels `[N]` or `[N, C]`.
+
+    The first topic is the class of the node's community. With several labels a node, a community has two
+    more, and each of its nodes takes each of them with probability 0.7.
+    """
+    main = community % plan.classes
+    if not multilabel:
+        return main[:, None], main.copy()
+    extra = rng.integers(0, plan.classes, (plan.communities, EXTRA_LABELS))[community]
+    extra[rng.random(extra.shape) >= EXTRA_SHARE] = -1
+    topics = np.column_stack([main, extra])
+    labels = np.zeros((len(main), plan.classes), np.bool_)
+    for column in topics.T:
+        taken = np.flatnonzero(column >= 0)
+        labels[taken, column[taken]] = True
+    return topics, labels
+
+
+def draw_features(
+    topics: Ints, classes: int, width: int, words: int, signal: float, rng: np.random.Generator
+) -> npt.NDArray[np.float32] | sp.csr_array:
+    """Features `[N, F]`: noisy class centroids, or sparse bags of words where `words` is not 0."""
+    if words:
+        return _bags(topics, classes, width, words, signal, rng)
+    signs = rng.integers(0, 2, (classes, width)).astype(np.float32) * 2 - 1
+    centroids = np.zeros((classes + 1, width), np.float32)  # the last row is topic -1: nothing
+    centroids[:classes] = signs * np.float32(signal / np.sqrt(width))
+    features = np.empty((len(topics), width), np.float32)
+    rng.standard_normal(dtype=np.float32, out=features)
+    for first in range(0, len(topics), ROWS):
+        for column in topics[first : first + ROWS].T:
+            features[first : first + ROWS] += centroids[column]
+    return features
+
+
+def _bags(
+    topics: Ints, classes: int, width: int, words: int, signal: float, rng: np.random.Generator
+) -> sp.csr_array:
+    """Binary bags of at most `words` words.
+
+    A share `signal / (signal + 10)` of the words comes from the vocabulary of the node's first topic,
+    which is every `C`-th word; the others come from all words, low numbers more often.
+    """
+    nodes = len(topics)
+    common = (rng.random((nodes, words)) ** 2 * width).astype(np.int64)
+    vocabulary = max(1, width // classes)
+    own = topics[:, :1] + classes * rng.integers(0, vocabulary, (nodes, words))
+    topical = rng.random((nodes, words)) < signal / (signal + 10)
+    indices = np.where(topical, own % width, common).ravel()
+    indptr = np.arange(nodes + 1) * words
+    bags = sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(nodes, width))
+    bags.sum_duplicates()
+    bags.data[:] = 1.0
+    return bags
+
+
+def draw_split(
+    nodes: int, shares: tuple[float, float, float], rng: np.random.Generator
+) -> tuple[Mask, Mask, Mask]:
+    """Random, disjoint train, validation and test masks `[N]`, none of them empty."""
+    order = rng.permutation(nodes)
+    val = min(nodes - 2, max(1, int(nodes * shares[1])))
+    test = min(nodes - 1 - val, max(1, int(nodes * shares[2])))
+    rest = nodes - val - test
+    train = rest if sum(shares) > 1 - 1e-9 else min(rest, max(1, int(nodes * shares[0])))
+    masks = np.zeros((3, nodes), np.bool_)
+    for mask, part in zip(masks, np.split(order, np.cumsum([train, val, test])), strict=False):
+        mask[part] = True
+    return masks[0], masks[1], masks[2]

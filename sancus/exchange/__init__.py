@@ -1,0 +1,1 @@
+"""The exchange: joins plan × policy × codec × transport behind two differentiable calls."""

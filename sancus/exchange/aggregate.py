@@ -1,0 +1,80 @@
+"""The differentiable heart: autograd functions whose forward and backward cross ranks.
+
+Notation as in the papers: `T = Â H`, `Z = T W`, `δ = ∂L/∂Z`. All ranks call these in the same order,
+forward and backward, because whether a tensor needs a gradient is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from sancus.comm.ledger import Direction
+
+
+class Mover(Protocol):
+    """What the functions need of an exchange."""
+
+    def aggregate(self, h: torch.Tensor, layer: int, direction: Direction) -> torch.Tensor:
+        """`Â h`, or `Âᵀ h` backward, across ranks; outside autograd."""
+        ...
+
+    def gather_rows(self, h: torch.Tensor, layer: int) -> torch.Tensor:
+        """Own rows, then the rows that other owners sent; outside autograd."""
+        ...
+
+    def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
+        """The transpose of `gather_rows`: gradients go back to the rows' owners and add up there."""
+        ...
+
+
+class Aggregate(torch.autograd.Function):
+    """`T = Â H`, `dH = Âᵀ dT`."""
+
+    @staticmethod
+    def forward(ctx: Any, mover: Mover, layer: int, h: torch.Tensor) -> torch.Tensor:
+        """`h [n_i, f]` to `[n_i, f]`."""
+        ctx.mover, ctx.layer = mover, layer
+        return mover.aggregate(h, layer, "forward")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor]:
+        """`dT [n_i, f]` travels."""
+        return None, None, ctx.mover.aggregate(gradient, ctx.layer, "backward")
+
+
+class AggregateThenTransform(torch.autograd.Function):
+    """`Z = (Â H) W`; backward is SANCUS eq. 4-5, where `δ` itself travels: `G = Âᵀ δ`, `dH = G Wᵀ`, `dW = Hᵀ G`.
+
+    This is CAGNET's order: forward sends `f_in` columns, backward `f_out`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, mover: Mover, layer: int, h: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """`h [n_i, f_in]`, `weight [f_in, f_out]` to `[n_i, f_out]`."""
+        ctx.mover, ctx.layer = mover, layer
+        ctx.save_for_backward(h, weight)
+        return mover.aggregate(h, layer, "forward") @ weight
+
+    @staticmethod
+    def backward(ctx: Any, delta: torch.Tensor) -> tuple[None, None, torch.Tensor, torch.Tensor]:
+        """`δ [n_i, f_out]` travels."""
+        h, weight = ctx.saved_tensors
+        aggregated = ctx.mover.aggregate(delta, ctx.layer, "backward")
+        return None, None, aggregated @ weight.T, h.T @ aggregated
+
+
+class Rows(torch.autograd.Function):
+    """Own rows and the rows that this rank needs of others, `[n_i + r_i, f]`."""
+
+    @staticmethod
+    def forward(ctx: Any, mover: Mover, layer: int, h: torch.Tensor) -> torch.Tensor:
+        """`h [n_i, f]` to `[n_i + r_i, f]`."""
+        ctx.mover, ctx.layer = mover, layer
+        return mover.gather_rows(h, layer)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor]:
+        """Gradients of received rows travel back to their owners."""
+        return None, None, ctx.mover.return_rows(gradient, ctx.layer)

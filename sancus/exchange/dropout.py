@@ -1,0 +1,90 @@
+"""Dropout whose mask is a function of the node, not of the rank that owns it.
+
+Whether an entry is dropped depends on (seed, epoch, layer, the user's node id, column) through a hash, and
+on nothing else. So p ranks drop exactly what one process drops, the owner of a row and a receiver that
+holds a copy agree on its mask without a message, and a resumed run needs no generator state.
+
+The hash is the finaliser of MurmurHash3 over a row key and a column key; row keys are SplitMix64 of the
+other values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from sancus.kernels.matrix import SparseMatrix
+
+_MASK64 = (1 << 64) - 1
+_BUCKETS = 1 << 31
+
+
+@dataclass(frozen=True)
+class DropoutKey:
+    """What a mask depends on, besides node and column."""
+
+    seed: int
+    epoch: int
+    layer: int
+
+    def mixed(self) -> int:
+        """One signed 64-bit number for the three."""
+        state = 0
+        for value in (self.seed, self.epoch, self.layer):
+            state = _splitmix_scalar((state ^ value) & _MASK64)
+        return state - (1 << 64) if state >= 1 << 63 else state
+
+
+def drop_dense(h: torch.Tensor, share: float, nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
+    """`h [n, f]` with a `share` of its entries zeroed and the others scaled by `1 / (1 - share)`."""
+    columns = torch.arange(h.shape[1], device=h.device)
+    noise = _hash(_row_keys(nodes, key)[:, None], _column_keys(columns)[None, :])
+    return h * _scale(noise, share, h.dtype)
+
+
+def drop_sparse(x: SparseMatrix, share: float, nodes: torch.Tensor, key: DropoutKey) -> SparseMatrix:
+    """The same for stored entries: equal to `drop_dense` of the dense matrix."""
+    rows = _row_keys(nodes, key)[x.row_of_entries()]
+    noise = _hash(rows, _column_keys(x.csr.col))
+    return x.with_values(x.csr.value * _scale(noise, share, x.dtype))
+
+
+def _scale(noise: torch.Tensor, share: float, dtype: torch.dtype) -> torch.Tensor:
+    kept = noise >= int(share * _BUCKETS)
+    return kept.to(dtype).mul_(1.0 / (1.0 - share))
+
+
+def _row_keys(nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
+    return (_splitmix(nodes ^ key.mixed()) >> 16).to(torch.int32)
+
+
+def _column_keys(columns: torch.Tensor) -> torch.Tensor:
+    return (_splitmix(columns + 0x632BE5AB) >> 16).to(torch.int32)
+
+
+def _hash(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """Uniform in `[0, 2^31)`, int32; broadcasts."""
+    x = rows ^ columns
+    x = (x ^ _shift(x, 16)).mul_(-2048144789)
+    x = (x ^ _shift(x, 13)).mul_(-1028477387)
+    return (x ^ _shift(x, 16)).bitwise_and_(_BUCKETS - 1)
+
+
+def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Logical shift to the right of int32."""
+    return (x >> bits).bitwise_and_((1 << (32 - bits)) - 1)
+
+
+def _splitmix(x: torch.Tensor) -> torch.Tensor:
+    x = x + -7046029254386353131
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * -4658895280553007687
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * -7723592293110705685
+    return x ^ ((x >> 31) & ((1 << 33) - 1))
+
+
+def _splitmix_scalar(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & _MASK64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return x ^ (x >> 31)

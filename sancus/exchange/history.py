@@ -1,0 +1,39 @@
+"""History: what a receiver last got of every stream, and the version that it has.
+
+Two verbs, `push` and `pull`. The store owns its memory: payloads are copied in, so a later receive into
+the same buffer cannot overwrite them, and nothing that comes out may be written to. A rank's own rows
+never pass through here.
+
+    history.push(Stream(1, "forward", owner=2), payload)    # after a receive in which owner 2 sent
+    history.pull(Stream(1, "forward", owner=2))             # at a use where owner 2 skips
+"""
+
+from __future__ import annotations
+
+import torch
+
+from sancus.comm.ledger import Stream
+
+
+class History:
+    """Decoded payloads of other owners, by stream."""
+
+    def __init__(self) -> None:
+        self._payloads: dict[Stream, torch.Tensor] = {}
+
+    def push(self, stream: Stream, payload: torch.Tensor) -> None:
+        """Remember a copy of `payload [rows, f]`."""
+        kept = self._payloads.get(stream)
+        if kept is None or kept.shape != payload.shape:
+            self._payloads[stream] = payload.detach().clone()
+        else:
+            kept.copy_(payload)
+
+    def pull(self, stream: Stream) -> torch.Tensor:
+        """The last payload that was pushed; read only."""
+        return self._payloads[stream]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the store holds."""
+        return sum(payload.nbytes for payload in self._payloads.values())

@@ -1,0 +1,38 @@
+"""The contract of a kernel: a weighted sparse-dense product that can add to an existing output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class Csr:
+    """A compressed-row matrix as three tensors."""
+
+    crow: torch.Tensor  # [m + 1] int64
+    col: torch.Tensor  # [nnz] int64
+    value: torch.Tensor  # [nnz], the dtype of the run
+    shape: tuple[int, int]  # (m, n)
+
+
+class Kernel(Protocol):
+    """`out (+)= A H` for a CSR `A [m, n]` and a dense `H [n, f]`.
+
+    The result may not depend on the number of threads by more than rounding; empty rows, empty
+    matrices and `f = 0` are legal.
+    """
+
+    def prepare(self, matrix: Csr) -> object:
+        """Whatever form the kernel wants the matrix in; made once, passed back to `multiply`."""
+        ...
+
+    def multiply(self, prepared: object, dense: torch.Tensor) -> torch.Tensor:
+        """`A H` as a new tensor `[m, f]`."""
+        ...
+
+    def accumulate(self, prepared: object, dense: torch.Tensor, out: torch.Tensor) -> None:
+        """`out += A H` in place; `out [m, f]` is contiguous."""
+        ...

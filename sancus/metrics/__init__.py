@@ -1,0 +1,1 @@
+"""Metrics: every figure declared once, with its unit and meaning; JSON lines out."""

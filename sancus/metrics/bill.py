@@ -1,0 +1,81 @@
+"""The bill: what a run communicated, split by stream; the `communication` section of `run.json`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+TOTALS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes", "sends", "skips")
+StreamKey = tuple[int, str, int]
+
+
+@dataclass
+class Bill:
+    """Sums over ranks and epochs; bills of consecutive processes of one run add up."""
+
+    streams: dict[StreamKey, Counter[str]] = field(default_factory=dict)
+    totals: Counter[str] = field(default_factory=Counter)
+    matrix: Counter[tuple[int, int]] = field(default_factory=Counter)  # (owner, receiver) -> payload bytes
+
+    def add_stream(self, key: StreamKey, figures: Mapping[str, int]) -> None:
+        """Figures (`wire_bytes`, `raw_bytes`, `sends`, `skips`) of a stream."""
+        self.streams.setdefault(key, Counter()).update(figures)
+        self.totals.update(figures)
+
+    def merge(self, other: Bill) -> None:
+        """Add another process's bill."""
+        for key, figures in other.streams.items():
+            self.streams.setdefault(key, Counter()).update(figures)
+        self.totals.update(other.totals)
+        self.matrix.update(other.matrix)
+
+    def to_dict(self, epochs: int, ranks: int) -> dict[str, Any]:
+        """JSON-ready: per-epoch mean, total, streams, and payload bytes from owner to receiver."""
+        total = {name: self.totals[name] for name in (*TOTALS, "evaluation_bytes")}
+        return {
+            "per_epoch": {name: total[name] / max(1, epochs) for name in TOTALS},
+            "total": total,
+            "streams": [
+                {"layer": layer, "direction": direction, "owner": owner}
+                | {name: figures[name] for name in ("wire_bytes", "raw_bytes", "sends", "skips")}
+                for (layer, direction, owner), figures in sorted(self.streams.items(), key=_order)
+            ],
+            "payload_matrix": [
+                [self.matrix[owner, receiver] for receiver in range(ranks)] for owner in range(ranks)
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Bill:
+        """The bill of an earlier process."""
+        bill = cls()
+        for row in plain["streams"]:
+            figures = {name: row[name] for name in ("wire_bytes", "raw_bytes", "sends", "skips")}
+            bill.add_stream((row["layer"], row["direction"], row["owner"]), figures)
+        for name in ("agreement_bytes", "parameter_bytes", "evaluation_bytes"):
+            bill.totals[name] += plain["total"][name]
+        for owner, row in enumerate(plain["payload_matrix"]):
+            bill.matrix.update({(owner, receiver): size for receiver, size in enumerate(row) if size})
+        return bill
+
+
+def join_ledgers(records: Iterable[Mapping[str, Any]], decided: Mapping[StreamKey, tuple[int, int]]) -> Bill:
+    """One bill from every rank's ledger record and the decisions, which all ranks share."""
+    bill = Bill()
+    for key, (sends, skips) in decided.items():
+        bill.add_stream(key, {"sends": sends, "skips": skips})
+    for record in records:
+        for layer, direction, owner, receiver, wire in record["payloads"]:
+            bill.add_stream((layer, direction, owner), {"wire_bytes": wire})
+            bill.matrix[owner, receiver] += wire
+        for layer, direction, owner, raw in record["raw"]:
+            bill.add_stream((layer, direction, owner), {"raw_bytes": raw})
+        bill.totals.update(record["totals"])
+    return bill
+
+
+def _order(item: tuple[StreamKey, Counter[str]]) -> tuple[int, bool, int]:
+    layer, direction, owner = item[0]
+    return layer, direction == "backward", owner

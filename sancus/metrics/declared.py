@@ -1,0 +1,41 @@
+"""The figures of an epoch: name, unit, meaning, and how ranks combine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of `metrics.jsonl`."""
+
+    name: str
+    unit: str
+    meaning: str
+    over_ranks: Literal["same", "sum", "max", "mean"]
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("epoch", "", "number of the epoch, from 0", "same"),
+        Metric("loss", "", "training loss over all training nodes", "sum"),
+        Metric("train", "share", "score on the training nodes, fresh and exact", "sum"),
+        Metric("val", "share", "score on the validation nodes, fresh and exact", "sum"),
+        Metric("test", "share", "score on the test nodes, fresh and exact", "sum"),
+        Metric("seconds", "s", "time of the training epoch, without evaluation; slowest rank", "max"),
+        Metric("compute_seconds", "s", "part of it that is not communication; mean of the ranks", "mean"),
+        Metric("comm_seconds", "s", "part of it spent in the transport, waiting included; mean", "mean"),
+        Metric("wire_bytes", "B", "payload bytes handed to the transport, once per receiver", "sum"),
+        Metric("raw_bytes", "B", "the same payloads before the codec", "sum"),
+        Metric("agreement_bytes", "B", "bytes by which ranks agree: records and figures", "sum"),
+        Metric("parameter_bytes", "B", "bytes of the parameter gradients' all-reduce", "sum"),
+        Metric("evaluation_bytes", "B", "payload bytes of the exact evaluation, not part of the bill", "sum"),
+        Metric("sends", "", "owners' payloads sent, over all streams", "same"),
+        Metric("skips", "", "owners' payloads skipped, over all streams", "same"),
+        Metric("max_age", "epochs", "age of the oldest history that was used", "same"),
+        Metric("max_drift", "", "largest drift that was measured", "max"),
+        Metric("history_bytes", "B", "memory held by histories, all ranks", "sum"),
+    )
+}

@@ -1,0 +1,32 @@
+"""Writes `metrics.jsonl`: one line an epoch, flushed, so that a killed run keeps what it had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from sancus.metrics.declared import METRICS
+
+
+class MetricsWriter:
+    """Appends declared metrics to a file."""
+
+    def __init__(self, path: Path, first_epoch: int = 0) -> None:
+        """Start a new file, or keep the epochs before `first_epoch` of an existing one."""
+        kept = []
+        if first_epoch and path.exists():
+            lines = path.read_text().splitlines()
+            kept = [line for line in lines if json.loads(line)["epoch"] < first_epoch]
+        path.write_text("".join(f"{line}\n" for line in kept))
+        self._file = path.open("a")
+
+    def write(self, record: Mapping[str, float | int | None]) -> None:
+        """One epoch; a name that is not declared is a bug."""
+        assert set(record) == set(METRICS), set(record) ^ set(METRICS)
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Done."""
+        self._file.close()

@@ -1,0 +1,62 @@
+"""A plan: what each rank makes of its rows for the others, and how it adds what arrives.
+
+On rank `i`, one aggregation `T_i = Â_ii H_i + Σ_{j≠i} R_ij (S_ij H_j)`. The owner `j` sends the *payload*
+`S_ij H_j`; its number of rows is exactly what crosses the wire. A plan has two *legs*: the forward leg
+multiplies by `Â`, the backward leg by `Âᵀ`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import scipy.sparse as sp
+import torch
+
+from sancus.kernels.base import Kernel
+from sancus.kernels.matrix import SparseMatrix
+from sancus.plans.maps import RowMap
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One direction of a plan on one rank. Entries for the rank itself are never used."""
+
+    broadcast: bool  # one payload for all receivers, moved owner after owner; else one a receiver
+    diagonal: RowMap  # own rows to own rows: never crosses the wire
+    make: Sequence[RowMap]  # [p] S: own rows -> payload for receiver r
+    add: Sequence[RowMap]  # [p] R: payload of owner j -> own rows
+
+
+class Plan(Protocol):
+    """A factorisation of the off-diagonal blocks of one operator."""
+
+    forward: Leg
+    backward: Leg
+    picks_rows: bool  # payload rows are rows of H, not sums: what `Exchange.rows` needs
+
+    def local_rows(self) -> SparseMatrix:
+        """Own rows of `Â` over the columns [own | payload of rank 0 | of rank 1 | …] (if `picks_rows`)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """How plans make matrices: kernel, dtype and device of the run."""
+
+    kernel: Kernel
+    dtype: torch.dtype
+    device: torch.device
+
+    def matrix(self, scipy_matrix: object) -> SparseMatrix:
+        """A scipy CSR as a `SparseMatrix` of the run."""
+        return SparseMatrix.from_scipy(scipy_matrix, self.kernel, self.dtype, self.device)
+
+    def side_by_side(self, blocks: Sequence[object]) -> SparseMatrix:
+        """Scipy blocks with equal rows, joined from left to right."""
+        return self.matrix(sp.csr_array(sp.hstack(blocks, format="csr")))
+
+    def index(self, ids: object) -> torch.Tensor:
+        """Row numbers as a tensor of the run's device."""
+        return torch.as_tensor(ids, dtype=torch.int64, device=self.device)

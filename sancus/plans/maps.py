@@ -1,0 +1,120 @@
+"""Linear maps on rows: the `S` and `R` that a plan is made of.
+
+Each maps a matrix `[rows_in, f]` to `[rows_out, f]`, either as a new tensor (`apply`) or added to an
+existing one (`add`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from sancus.kernels.matrix import SparseMatrix
+
+
+class RowMap(Protocol):
+    """A linear map on rows."""
+
+    rows_in: int
+    rows_out: int
+
+    def apply(self, h: torch.Tensor) -> torch.Tensor:
+        """The image of `h [rows_in, f]`, `[rows_out, f]`; may share memory with `h`."""
+        ...
+
+    def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """`out [rows_out, f] +=` the image of `h`."""
+        ...
+
+    @property
+    def transposed(self) -> RowMap:
+        """The transposed map, `[rows_out, f]` to `[rows_in, f]`."""
+        ...
+
+
+class Identity:
+    """All rows, as they are."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows_in = self.rows_out = rows
+
+    def apply(self, h: torch.Tensor) -> torch.Tensor:
+        """`h` itself."""
+        return h
+
+    def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """`out += h`."""
+        out += h
+
+    @property
+    def transposed(self) -> Identity:
+        """Itself."""
+        return self
+
+
+class Pick:
+    """Some rows, by distinct index: row `k` of the image is row `index[k]`."""
+
+    def __init__(self, index: torch.Tensor, rows_in: int) -> None:
+        self.index = index
+        self.rows_in = rows_in
+        self.rows_out = int(index.numel())
+
+    def apply(self, h: torch.Tensor) -> torch.Tensor:
+        """`h[index]`."""
+        return h.index_select(0, self.index)
+
+    def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """`out += h[index]`."""
+        out += h.index_select(0, self.index)
+
+    @property
+    def transposed(self) -> Scatter:
+        """Rows go back to where they were picked."""
+        return Scatter(self.index, self.rows_in)
+
+
+class Scatter:
+    """The transpose of `Pick`: row `k` lands in row `index[k]`, other rows are zero."""
+
+    def __init__(self, index: torch.Tensor, rows_out: int) -> None:
+        self.index = index
+        self.rows_in = int(index.numel())
+        self.rows_out = rows_out
+
+    def apply(self, h: torch.Tensor) -> torch.Tensor:
+        """A new tensor with the rows of `h` in place."""
+        out = h.new_zeros(self.rows_out, h.shape[1])
+        self.add(h, out)
+        return out
+
+    def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """`out[index] += h`."""
+        out.index_add_(0, self.index, h)
+
+    @property
+    def transposed(self) -> Pick:
+        """Rows are picked where they landed."""
+        return Pick(self.index, self.rows_out)
+
+
+class Product:
+    """A sparse matrix."""
+
+    def __init__(self, matrix: SparseMatrix) -> None:
+        self.matrix = matrix
+        self.rows_out, self.rows_in = matrix.shape
+
+    def apply(self, h: torch.Tensor) -> torch.Tensor:
+        """`A h`."""
+        return self.matrix.multiply(h)
+
+    def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """`out += A h`."""
+        self.matrix.accumulate(h, out)
+
+    @property
+    def transposed(self) -> Product:
+        """`Aᵀ`."""
+        return Product(self.matrix.transposed)

@@ -1,0 +1,143 @@
+"""Plug-in tables: a name, or `package.module:Class`, becomes a configured object.
+
+Every factor (partitioner, plan, policy, codec, kernel, model, backend) is a plain table
+`{"name": "module:Class"}`. A *spec* is what a user types: `name`, `name:key=value,key=value`,
+`my_pkg.mod:Mine` or `my_pkg.mod:Mine:key=value`. Settings are converted by the type hints of the
+class's constructor, so a plug-in declares its settings once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sancus.errors import UserError
+
+Table = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A parsed spec: which class, and the settings to build it with, still as text."""
+
+    name: str
+    target: str
+    settings: Mapping[str, str]
+
+
+def choices(names: typing.Iterable[str], wrong: str) -> str:
+    """`a, b, c (did you mean b?)`: what is allowed, and the nearest to what was typed."""
+    ordered = sorted(names)
+    near = difflib.get_close_matches(wrong, ordered, n=2, cutoff=0.5)
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    return ", ".join(ordered) + hint
+
+
+def parse(kind: str, table: Table, text: str) -> Spec:
+    """Read a spec without importing anything; an unknown name lists the known ones."""
+    name, _, rest = text.partition(":")
+    if name in table:
+        return Spec(name, table[name], _settings(kind, text, rest))
+    if "." in name and rest:
+        attribute, _, settings = rest.partition(":")
+        return Spec(text, f"{name}:{attribute}", _settings(kind, text, settings))
+    raise UserError(
+        f"{kind} {name!r} does not exist; choose from {choices(table, name)}, or give package.module:Class"
+    )
+
+
+def load(kind: str, spec: Spec) -> type[Any]:
+    """Import the class of a spec. The working directory is searched, as `python -m` would."""
+    module_name, _, attribute = spec.target.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UserError(f"{kind} {spec.name!r}: cannot import {module_name!r}: {error}") from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        raise UserError(f"{kind} {spec.name!r}: {module_name!r} has no class {attribute!r}")
+    return typing.cast("type[Any]", found)
+
+
+def settings_of(kind: str, spec: Spec, given: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Convert the settings of a spec by the constructor's type hints; names in `given` are ours."""
+    target = load(kind, spec)
+    hints = typing.get_type_hints(target.__init__)
+    parameters = inspect.signature(target).parameters
+    allowed = [name for name in parameters if name not in given]
+    values = {}
+    for key, text in spec.settings.items():
+        if key not in allowed:
+            known = choices(allowed, key) if allowed else "none"
+            raise UserError(f"{kind} {spec.name!r} has no setting {key!r}; its settings: {known}")
+        values[key] = _convert(kind, spec.name, key, text, hints.get(key, str))
+    missing = [
+        name for name in allowed if parameters[name].default is inspect.Parameter.empty and name not in values
+    ]
+    if missing:
+        raise UserError(f"{kind} {spec.name!r} needs {', '.join(missing)}: {spec.name}:{missing[0]}=…")
+    return values
+
+
+def build(kind: str, table: Table, text: str, **given: Any) -> Any:
+    """Spec in, object out. `given` are constructor arguments that do not come from the user."""
+    spec = parse(kind, table, text)
+    values = settings_of(kind, spec, frozenset(given))
+    try:
+        return load(kind, spec)(**given, **values)
+    except ValueError as error:
+        raise UserError(f"{kind} {text!r}: {error}") from error
+
+
+def summary(target: str) -> str:
+    """First line of a plug-in's docstring, for `sancus list`; read without importing it."""
+    import ast
+
+    module_name, _, attribute = target.partition(":")
+    spec = importlib.util.find_spec(module_name)
+    assert spec is not None and spec.origin is not None, module_name
+    tree = ast.parse(Path(spec.origin).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+            return (ast.get_docstring(node) or "").split("\n")[0]
+    return ""
+
+
+def _settings(kind: str, text: str, rest: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals or not key or not value:
+            raise UserError(f"{kind} {text!r}: {item!r} is not key=value; write name:key=value,key=value")
+        values[key.strip()] = value.strip()
+    return values
+
+
+def _convert(kind: str, name: str, key: str, text: str, hint: Any) -> Any:
+    if typing.get_origin(hint) is typing.Literal:
+        allowed = [str(value) for value in typing.get_args(hint)]
+        if text not in allowed:
+            raise UserError(f"{kind} {name!r}: {key}={text!r} is not one of {choices(allowed, text)}")
+        return text
+    if hint is bool:
+        if text.lower() not in ("true", "false"):
+            raise UserError(f"{kind} {name!r}: {key}={text!r} must be true or false")
+        return text.lower() == "true"
+    for kind_of in (int, float):
+        if hint is kind_of:
+            try:
+                return kind_of(text)
+            except ValueError:
+                word = "a whole number" if kind_of is int else "a number"
+                raise UserError(f"{kind} {name!r}: {key}={text!r} is not {word}") from None
+    return text

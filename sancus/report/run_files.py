@@ -1,0 +1,121 @@
+"""The files of a run, read forgivingly: a killed run leaves some of them, or half of one.
+
+What cannot be read is left out and said in `missing`; a report shows the rest. Values are looked up
+through `section`, `number` and `numbers`, which answer "nothing" where a file has something else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SECTIONS = (
+    "config",
+    "command",
+    "versions",
+    "hardware",
+    "graph",
+    "partition",
+    "result",
+    "communication",
+    "cache",
+    "memory",
+)
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run left behind, as far as it can be read."""
+
+    run: dict[str, Any]  # run.json
+    epochs: list[dict[str, Any]]  # metrics.jsonl, by epoch; of a repeated epoch the last line counts
+    missing: list[str]  # one sentence for everything that is not there
+
+
+def read(run_dir: Path) -> RunFiles:
+    """Read `run.json` and `metrics.jsonl`; `decisions.npz` is only looked for."""
+    if not run_dir.is_dir():
+        raise FileNotFoundError(f"{run_dir} is not a directory; give the --out directory of a run")
+    missing: list[str] = []
+    run = _read_run(run_dir / "run.json", missing)
+    epochs = _read_epochs(run_dir / "metrics.jsonl", missing)
+    if not (run_dir / "decisions.npz").is_file():
+        missing.append("decisions.npz is not there.")
+    return RunFiles(run, epochs, missing)
+
+
+def section(data: Any, *names: str) -> dict[str, Any]:
+    """The dictionary under `names`, or an empty one."""
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def numbers(value: Any) -> list[float | None]:
+    """A list with one number a rank; a place that holds no number is `None`."""
+    return [number(item) for item in value] if isinstance(value, list) else []
+
+
+def items(value: Any) -> list[dict[str, Any]]:
+    """A list of dictionaries; anything else in it is left out."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _read_run(path: Path, missing: list[str]) -> dict[str, Any]:
+    try:
+        run = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        missing.append("run.json is not there: settings, result and bill are unknown.")
+        return {}
+    except ValueError as error:
+        missing.append(f"run.json cannot be read ({error}): settings, result and bill are unknown.")
+        return {}
+    if not isinstance(run, dict):
+        missing.append("run.json is not a JSON object: settings, result and bill are unknown.")
+        return {}
+    absent = [name for name in SECTIONS if not run.get(name)]
+    if absent:
+        missing.append(f"run.json has no {', '.join(absent)}.")
+    return run
+
+
+def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
+        missing.append("metrics.jsonl is not there: there are no curves.")
+        return []
+    found: dict[float, dict[str, Any]] = {}
+    bad: list[int] = []
+    for place, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        epoch = _read_line(line)
+        key = number(section(epoch).get("epoch"))
+        if key is None:
+            bad.append(place)
+        else:
+            found[key] = section(epoch)
+    if bad:
+        which = f"line {bad[0]} is" if len(bad) == 1 else f"{len(bad)} lines, the first of them {bad[0]}, are"
+        missing.append(f"metrics.jsonl: {which} not a complete record and left out.")
+    if not found:
+        missing.append("metrics.jsonl has no epoch: there are no curves.")
+    return [found[key] for key in sorted(found)]
+
+
+def _read_line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

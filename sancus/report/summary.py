@@ -1,0 +1,119 @@
+"""A run in a few lines of text: the same words on the terminal and on the page.
+
+Every function takes the dictionary of `run.json` and gives rows (label, value); a row whose numbers were not
+recorded is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sancus.report.run_files import number, numbers, section
+from sancus.report.units import bytes_text, count_text, score_text, seconds_text, share_text
+
+Rows = list[tuple[str, str]]
+
+BYTE_KEYS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes")
+
+
+def title(run: dict[str, Any]) -> str:
+    """`gcn on cora`: what was trained, on what, as far as it is known."""
+    config = section(run, "config")
+    model = config.get("model")
+    if isinstance(model, dict):
+        model = model.get("name")
+    graph = section(run, "graph").get("name")
+    known = [name for name in (model, graph) if isinstance(name, str) and name]
+    return " on ".join(known) or "A Sancus run"
+
+
+def result(run: dict[str, Any]) -> Rows:
+    """The score that counts: test at the epoch that was best in validation."""
+    values = section(run, "result")
+    metric = str(values.get("metric") or "score")
+    best, epochs = number(values.get("best_epoch")), number(values.get("epochs"))
+    rows: Rows = []
+    for key, name in (("test", "test"), ("val", "validation")):
+        score = number(values.get(key))
+        if score is not None:
+            rows.append((f"{name} {metric}", score_text(score)))
+    if best is not None:
+        rows.append(("best validation epoch", count_text(best)))
+    if epochs is not None:
+        rows.append(("epochs", count_text(epochs)))
+    return rows
+
+
+def bill(run: dict[str, Any]) -> Rows:
+    """What the run cost: bytes, decisions, time, memory; means an epoch, and totals."""
+    mean, total = section(run, "communication", "per_epoch"), section(run, "communication", "total")
+    rows: Rows = []
+    for key in BYTE_KEYS:
+        _append(rows, key.replace("_", " "), _mean_and_total(mean.get(key), total.get(key), bytes_text))
+    _note(rows, "raw bytes", _times_the_wire(mean, total))
+    evaluation = number(total.get("evaluation_bytes"))
+    if evaluation is not None:
+        rows.append(("evaluation bytes", f"{bytes_text(evaluation)} in all"))
+    for key in ("sends", "skips"):
+        _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
+    skipped = skip_share(run)
+    _note(rows, "skips", None if skipped is None else f"{share_text(skipped)} of all decisions")
+    time = section(run, "result")
+    seconds = _mean_and_total(time.get("seconds_per_epoch"), time.get("seconds_total"), seconds_text)
+    _append(rows, "time", seconds)
+    return rows + _memory(run)
+
+
+def skip_share(run: dict[str, Any]) -> float | None:
+    """Skips as a share of all decisions, where both were counted."""
+    total = section(run, "communication", "total")
+    sends, skips = number(total.get("sends")), number(total.get("skips"))
+    if sends is None or skips is None or sends + skips == 0:
+        return None
+    return skips / (sends + skips)
+
+
+def _memory(run: dict[str, Any]) -> Rows:
+    """The rank that needs most decides whether a run fits, so the maximum is shown."""
+    rows: Rows = []
+    cache = section(run, "cache")
+    history = [value for value in numbers(cache.get("history_bytes")) if value is not None]
+    shares = [value for value in numbers(cache.get("share_of_peak")) if value is not None]
+    peaks = [value for value in numbers(section(run, "memory").get("peak_bytes")) if value is not None]
+    if history:
+        rows.append(("history a rank", f"at most {bytes_text(max(history))}"))
+    _note(rows, "history a rank", f"at most {share_text(max(shares))} of peak memory" if shares else None)
+    if peaks:
+        rows.append(("peak memory a rank", f"at most {bytes_text(max(peaks))}"))
+    return rows
+
+
+def _mean_and_total(mean: Any, total: Any, text: Callable[[float], str]) -> str | None:
+    known = []
+    if number(mean) is not None:
+        known.append(f"{text(mean)} an epoch")
+    if number(total) is not None:
+        known.append(f"{text(total)} in all")
+    return ", ".join(known) or None
+
+
+def _times_the_wire(mean: dict[str, Any], total: dict[str, Any]) -> str | None:
+    """How much the codec saved, where it saved at all."""
+    source = total if number(total.get("wire_bytes")) else mean
+    wire, raw = number(source.get("wire_bytes")), number(source.get("raw_bytes"))
+    if not wire or raw is None or raw < 1.05 * wire:
+        return None
+    return f"{raw / wire:.1f} times the wire bytes"
+
+
+def _append(rows: Rows, label: str, value: str | None) -> None:
+    if value is not None:
+        rows.append((label, value))
+
+
+def _note(rows: Rows, label: str, note: str | None) -> None:
+    """Add a remark in brackets to the row of that label, if there are both."""
+    for place, (name, value) in enumerate(rows):
+        if name == label and note is not None:
+            rows[place] = (name, f"{value} ({note})")

@@ -1,0 +1,1 @@
+"""Training: the epoch loop, its loss, exact evaluation, checkpoints."""

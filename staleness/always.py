@@ -1,0 +1,19 @@
+"""Policy `always`: no staleness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from staleness.base import SEND, View
+
+
+@dataclass(frozen=True)
+class Always:
+    """Every payload crosses at every use (CAGNET; SANCUS Algorithm 3 with every flag ACTIVE)."""
+
+    max_age: ClassVar[int] = 0
+
+    def decide(self, view: View) -> bool:
+        """SEND."""
+        return SEND
