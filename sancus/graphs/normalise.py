@@ -43,7 +43,7 @@ class _Scaling:
 
 def row_sums(adjacency: sp.csr_array) -> RowSums:
     """The sums that every normalisation is made of, for the whole graph `[N]`."""
-    plain = np.asarray(adjacency.sum(axis=1), np.float64).ravel()
+    plain = np.asarray(adjacency.astype(np.float64).sum(axis=1)).ravel()
     return RowSums(plain, plain + ~_has_loop(adjacency, 0))
 
 

@@ -199,8 +199,6 @@ def _save(path: Path, array: npt.NDArray[Any]) -> str:
     path.parent.mkdir(exist_ok=True)
     with path.open("wb") as file:
         np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
     return _checksum(path)
 
 
