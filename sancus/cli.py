@@ -2,49 +2,111 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shlex
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import cyclopts
 from cyclopts import App, Parameter
 
 from sancus import __version__, launch
-from sancus.config import PRESETS, Config, flatten, preset
+from sancus.config import PRESETS, Config, flatten, preset_settings
 from sancus.errors import UserError
 
 Flat = Parameter(name="*")
 
 
-def _defaults(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
-    """Fill flags that were not given: first from `--config FILE`, then from `--preset NAME`."""
-    named = {argument.name: argument for argument in arguments}
-    if "--preset" not in named:
-        return
+class _Flags:
+    """The flags of `train`: what was typed, and what is filled in where nothing was."""
 
-    def fill(values: dict[str, Any]) -> None:
+    def __init__(self, arguments: cyclopts.ArgumentCollection) -> None:
+        self._named = {_field_name(argument.name): argument for argument in arguments}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._named
+
+    def typed(self, name: str) -> str | None:
+        """The text of a flag, None where there is none."""
+        tokens = self._named[name].tokens
+        return tokens[0].value if tokens else None
+
+    def fill(self, values: Mapping[str, Any], source: str) -> None:
+        """Set the flags that nobody has set yet."""
         for name, value in values.items():
-            argument = named.get("--" + name.replace("_", "-"))
-            if argument is not None and not argument.tokens:
+            if name not in self._named:
+                near = difflib.get_close_matches(name, self._named, n=1)
+                hint = f"; did you mean {near[0]}?" if near else "; see sancus train --help"
+                raise UserError(f"{source}: setting {name!r} does not exist{hint}")
+            argument = self._named[name]
+            if not argument.tokens:
                 text = str(value).lower() if isinstance(value, bool) else str(value)
-                argument.append(cyclopts.Token(keyword=argument.name, value=text, source="preset"))
+                keyword = argument.name if argument.name.startswith("--") else None
+                argument.append(cyclopts.Token(keyword=keyword, value=text, source=source))
 
-    if named["--config"].tokens:
-        fill(_read_config(Path(named["--config"].tokens[0].value)))
-    if named["--preset"].tokens:
-        fill(dict(preset(named["--preset"].tokens[0].value).settings))
+
+def _field_name(flag: str) -> str:
+    """`--eval-every` is the field `eval_every`, `DATA` is `data`."""
+    return flag.removeprefix("--").replace("-", "_").lower()
+
+
+def _defaults(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
+    """Fill flags that were not typed: from a typed `--preset`, then `--config`, then `--resume`.
+
+    A preset that only the file names comes last: it completes a file that does not hold all settings.
+    """
+    flags = _Flags(arguments)
+    if "preset" not in flags:
+        return
+    typed, config, resume = (flags.typed(name) for name in ("preset", "config", "resume"))
+    if typed is not None:
+        flags.fill(preset_settings(typed), f"--preset {typed}")
+    if config is not None:
+        flags.fill(_repeatable(_read_config(Path(config))), f"--config {config}")
+    if resume is not None:
+        flags.fill(_repeatable(_settings_of_run(Path(resume))), f"--resume {resume}")
+    named = flags.typed("preset")
+    if named is not None:
+        flags.fill(preset_settings(named), f"preset {named}")
+
+
+def _repeatable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a new run takes over of an earlier one: not where it wrote, nor ranks against a launcher."""
+    left_out = {"out", "overwrite", "resume", "quiet"}
+    if launch.detect(os.environ) is not None:
+        left_out |= {"ranks"}
+    return {name: value for name, value in flatten(settings).items() if name not in left_out}
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
-        return flatten(content.get("config", content))
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"--config {path}: not a run.json that can be read ({error})") from error
+    except OSError as error:
+        raise UserError(
+            f"--config {path}: cannot be read ({error.strerror}); give the run.json of a run"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"--config {path}: is not JSON ({error}); give the run.json of a run") from error
+    settings = content.get("config", content) if isinstance(content, dict) else None
+    if not isinstance(settings, dict):
+        raise UserError(f"--config {path}: holds no settings; give the run.json of a run")
+    return settings
+
+
+def _settings_of_run(directory: Path) -> dict[str, Any]:
+    """What the newest readable checkpoint of a run was made with; damage is reported when it is loaded."""
+    for state in sorted(directory.glob("checkpoint/epoch-*/state.json"), reverse=True):
+        try:
+            settings: dict[str, Any] = json.loads(state.read_text())["extra"]["config"]
+            return settings
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return {}
 
 
 app = App(
@@ -72,27 +134,27 @@ def train(
     settings
         Everything else.
     config
-        Take the settings of an earlier run: its run.json.
+        Repeat an earlier run: take graph and settings from its run.json; flags override them.
     """
-    from sancus.prepare import prepare
+    from sancus.prepare import check, prepare
 
     world = launch.detect(os.environ)
     if world is not None and world.launcher == "local":
-        launch.follow_parent()
+        launch.follow_parent(os.environ.get(launch.LAUNCHER_PID))
     ranks = launch.check_ranks(settings.launch.ranks, world)
     backend = launch.choose_backend(settings.factors.backend, world, settings.launch.device)
     speaks = not settings.output.quiet and (world is None or world.rank == 0)
     say = print_line if speaks else lambda line: None
-    _check(data, settings, may_overwrite=world is not None)
+    check(data, settings, launched=world is not None)
     shards = prepare(data, settings.factors.partitioner, ranks, say)
     if world is None and ranks > 1:
         sys.exit(launch.spawn(sys.argv[1:], ranks, backend))
     from sancus.session import Request, run_rank
 
     command = shlex.join(["sancus", *sys.argv[1:]])
-    run = run_rank(Request(data, settings, command), world or launch.ALONE, backend, shards, say)
-    if run is not None and speaks:
-        print_bill(run)
+    done = run_rank(Request(data, settings, command), world or launch.ALONE, backend, shards, say)
+    if done is not None and speaks:
+        print_result(*done)
 
 
 @app.command
@@ -105,9 +167,10 @@ def report(run_dir: Path, /) -> None:
         The --out directory of a run.
     """
     from sancus.report.page import write_report
+    from sancus.runfiles import holds_run
 
-    if not run_dir.is_dir():
-        raise UserError(f"{run_dir} is not a directory; give the --out directory of a run")
+    if not holds_run(run_dir):
+        raise UserError(f"{run_dir} holds no run; give the --out directory of one")
     print_line(str(write_report(run_dir)))
 
 
@@ -151,8 +214,8 @@ def print_line(line: str) -> None:
     print(line, flush=True)
 
 
-def print_bill(run: dict[str, Any]) -> None:
-    """The last table of a run."""
+def print_result(run: dict[str, Any], directory: Path) -> None:
+    """The last lines of a run: the bill, the score, and where the files are."""
     from rich.console import Console
     from rich.table import Table
 
@@ -162,43 +225,60 @@ def print_bill(run: dict[str, Any]) -> None:
     for label, value in bill(run):
         table.add_row(label, value)
     Console().print(table)
-
-
-def _check(data: str, settings: Config, *, may_overwrite: bool) -> None:
-    """What can be refused before anything is loaded or started."""
-    from sancus.datasets.open import check_source
-    from sancus.plugins import parse, settings_of
-
-    check_source(data)
-    for kind, table, spec in settings.factors.specs():
-        parsed = parse(kind, table, spec)
-        if parsed.settings or parsed.name not in table:
-            settings_of(kind, parsed, frozenset({"operator", "bench"}))
-    out = settings.output
-    if out.out is not None and out.out != out.resume and (out.out / "run.json").exists() and not may_overwrite and not out.overwrite:
-        raise UserError(f"--out {out.out} holds a run already; choose another directory, or add --overwrite")
+    result = run["result"]
+    print_line(
+        f"test {result['metric']} {result['test']:.4f} at the best validation epoch "
+        f"({result['best_epoch'] + 1} of {result['epochs']}, val {result['val']:.4f})"
+    )
+    print_line(f"files in {directory}; open {directory / 'report.html'}")
 
 
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2."""
     from sancus.comm.errors import CommError
 
-    rank = os.environ.get("RANK") or os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
-    who = f"rank {rank}: " if rank not in (None, "0") else ""
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except UserError as error:
-        sys.stderr.write(f"sancus: {who}{error}\n")
-        sys.exit(launch.EXIT_USER)
+        _leave(launch.EXIT_USER, str(error))
     except cyclopts.CycloptsError as error:
-        sys.stderr.write(f"sancus: {who}{' '.join(str(error).split())}\n")
-        sys.exit(launch.EXIT_USER)
+        _leave(launch.EXIT_USER, _mistyped(error))
     except CommError as error:
-        sys.stderr.write(f"sancus: {error}\n")
-        sys.stderr.flush()
-        os._exit(launch.EXIT_PEER)
+        _leave(launch.EXIT_PEER, str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(launch.EXIT_PIPE)
+    except KeyboardInterrupt:
+        _leave(launch.EXIT_INTERRUPTED, "interrupted")
     except Exception:
-        traceback.print_exc()
-        sys.stderr.write(f"sancus: {who or 'rank 0: '}failed with the error above\n")
-        sys.stderr.flush()
-        os._exit(launch.EXIT_FAILED)
+        _leave(launch.EXIT_FAILED, "failed with the error above", traceback.format_exc())
+
+
+def _mistyped(error: cyclopts.CycloptsError) -> str:
+    """One line on a command line that cannot be read."""
+    if isinstance(error, cyclopts.UnusedCliTokensError):
+        return f"too many arguments: {shlex.join(error.unused_tokens or [])}; see sancus train --help"
+    return " ".join(str(error).split())
+
+
+def _leave(code: int, line: str = "", details: str = "") -> NoReturn:
+    """End this process with a last line. A rank ends at once: it waits for no collective of the others."""
+    world = _world()
+    silent = not line or (world is not None and code == launch.EXIT_INTERRUPTED)
+    if not silent and launch.may_speak(world, lost_peers=code == launch.EXIT_PEER):
+        named = world is not None and (world.rank > 0 or details) and not line.startswith("rank ")
+        who = f"rank {world.rank}: " if world is not None and named else ""
+        sys.stderr.write(f"{details}sancus: {who}{line}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if world is not None:
+        os._exit(code)
+    sys.exit(code)
+
+
+def _world() -> launch.World | None:
+    try:
+        return launch.detect(os.environ)
+    except UserError:
+        return None

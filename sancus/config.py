@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,8 @@ from sancus.plugins import Table, choices, parse
 from sancus.training.settings import TrainingSettings
 from staleness import POLICIES
 
+LONGEST_TIMEOUT = 1e6  # seconds; transports count milliseconds in machine words
+
 
 @dataclass(frozen=True)
 class FactorSettings:
@@ -45,6 +46,12 @@ class FactorSettings:
     """Bits on the wire, both directions."""
     backend: str = "auto"
     """Transport: auto, gloo, mpi or nccl."""
+    agree: Literal["layer", "epoch"] = "layer"
+    """When owners that measure drift tell the others: at every layer, or once an epoch for the next."""
+    broadcast: Literal["auto", "ring", "library"] = "auto"
+    """How a block reaches all: pipelined around the ring, by the library, or what a probe finds faster."""
+    clip: float | None = None
+    """Clip every rank's gradient rows to an L2 norm of √p times this, before they are sent."""
     reuse_input: bool = True
     """Exact saving: what the first layer needs of the constant features crosses once."""
     order: Literal["auto", "aggregate-first", "transform-first"] = "auto"
@@ -57,9 +64,12 @@ class FactorSettings:
     def __post_init__(self) -> None:
         for kind, table, spec in self.specs():
             parse(kind, table, spec)
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise UserError(f"--clip {self.clip}: must be a positive number")
         if self.backend != "auto" and self.backend not in BACKENDS:
             raise UserError(
-                f"backend {self.backend!r} does not exist; choose from {choices(['auto', *BACKENDS], self.backend)}"
+                f"backend {self.backend!r} does not exist; "
+                f"choose from {choices(['auto', *BACKENDS], self.backend)}"
             )
 
     def specs(self) -> list[tuple[str, Table, str]]:
@@ -79,7 +89,7 @@ class LaunchSettings:
     """Ranks and the machine."""
 
     ranks: int | None = None
-    """Number of ranks; under torchrun or mpiexec it may only repeat the launcher's."""
+    """Number of ranks, 1 if not given; under torchrun or mpiexec it may only repeat the launcher's."""
     threads: int | None = None
     """Threads a rank; default: cores divided by the ranks of this host."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -92,8 +102,10 @@ class LaunchSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"--{name} {value}: must be at least 1")
-        if not math.isfinite(self.timeout) or self.timeout <= 0:
-            raise UserError(f"--timeout {self.timeout}: must be a positive number of seconds")
+        if not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise UserError(
+                f"--timeout {self.timeout:g}: must be above 0 and at most {LONGEST_TIMEOUT:g} seconds"
+            )
 
 
 @dataclass(frozen=True)
@@ -103,15 +115,19 @@ class OutputSettings:
     out: Path | None = None
     """Directory for the run's files; default: a new one under runs/."""
     overwrite: bool = False
-    """Write into --out even if it holds a run already."""
+    """Replace the run that --out holds already."""
     checkpoint_every: int = 0
     """Write a checkpoint every so many epochs; one is always written at the end."""
     resume: Path | None = None
-    """Directory of an earlier run: go on from its newest checkpoint."""
+    """Directory of an earlier run: go on from its newest checkpoint; flags override its settings."""
     quiet: bool = False
     """Print nothing but errors."""
 
     def __post_init__(self) -> None:
+        if self.overwrite and self.out is None:
+            raise UserError("--overwrite needs --out: the directory of the run to replace")
+        if self.overwrite and self.out == self.resume:
+            raise UserError("--overwrite would delete the run that --resume goes on with; leave it out")
         if self.checkpoint_every < 0:
             raise UserError(f"--checkpoint-every {self.checkpoint_every}: must not be negative")
         if self.resume is not None and not (self.resume / "checkpoint").is_dir():
@@ -129,7 +145,9 @@ class Config:
 
     preset: str = "exact"
     """Named settings: see `sancus list`. Flags override what a preset sets."""
-    factors: Annotated[FactorSettings, _flags("Factors of the traffic", 1)] = field(default_factory=FactorSettings)
+    factors: Annotated[FactorSettings, _flags("Factors of the traffic", 1)] = field(
+        default_factory=FactorSettings
+    )
     model: str = "gcn"
     """Model: gcn or sage."""
     shape: Annotated[ModelSettings, _flags("Model", 2)] = field(default_factory=ModelSettings)
@@ -138,7 +156,7 @@ class Config:
     output: Annotated[OutputSettings, _flags("Output", 5)] = field(default_factory=OutputSettings)
 
     def __post_init__(self) -> None:
-        preset(self.preset)
+        preset_settings(self.preset)
         parse("model", MODELS, self.model)
         if self.factors.backend == "nccl" and self.launch.device != "cuda":
             raise UserError("--backend nccl moves CUDA tensors; add --device cuda, or choose gloo or mpi")
@@ -158,31 +176,63 @@ class Config:
         return xxhash.xxh3_128_digest(json.dumps(settings, sort_keys=True).encode())
 
 
+Settings = Mapping[str, str | bool]
+
+
 @dataclass(frozen=True)
 class Preset:
-    """Named settings."""
+    """Named settings; a preset with levels is written `name` (its first level) or `name:level`."""
 
     summary: str
-    settings: Mapping[str, str | bool]
+    settings: Settings
+    levels: Mapping[str, Settings] = field(default_factory=dict)
 
+
+_EXACT: Settings = {"plan": "halo", "reuse_input": True, "order": "auto", "skip_input_gradient": True}
+_CAGNET: Settings = {
+    "plan": "block",
+    "reuse_input": False,
+    "order": "aggregate-first",
+    "skip_input_gradient": False,
+}
 
 PRESETS: dict[str, Preset] = {
-    "exact": Preset(
-        "halo rows with all exact savings: the same numbers for less traffic",
-        {"plan": "halo", "reuse_input": True, "order": "auto", "skip_input_gradient": True},
+    "exact": Preset("halo rows with all exact savings: the same numbers for less traffic", _EXACT),
+    "cagnet": Preset("CAGNET 1D: whole blocks, no savings; SANCUS Algorithm 3, every flag ACTIVE", _CAGNET),
+    "sancus-e": Preset(
+        "SANCUS SCS-E1 to E3: all blocks every 2, 3 or 4 epochs (Definition 1)",
+        _CAGNET,
+        {level: {"staleness": f"epoch-fixed:bound={level}"} for level in "123"},
     ),
-    "cagnet": Preset(
-        "CAGNET 1D: whole blocks, no savings; SANCUS Algorithm 3 with every flag ACTIVE",
-        {"plan": "block", "reuse_input": False, "order": "aggregate-first", "skip_input_gradient": False},
+    "sancus-a": Preset(
+        "SANCUS SCS-A1 to A3: owners take turns, no block older than 1, 2 or 3 epochs (Definition 2)",
+        _CAGNET,
+        {level: {"staleness": f"epoch-adaptive:bound={level}"} for level in "123"},
+    ),
+    "sancus-h": Preset(
+        "SANCUS SCS-H1 to H3: a block when it drifted by more than 0.01, 0.02 or 0.03 (Definition 3)",
+        _CAGNET,
+        {level: {"staleness": f"variation-gap:gap=0.0{level}"} for level in "123"},
+    ),
+    "skipg": Preset(
+        "SANCUS's comparison: fresh embeddings, gradients every 2, 3 or 4 epochs",
+        _CAGNET,
+        {level: {"backward": f"epoch-fixed:bound={level}"} for level in "123"},
     ),
 }
 
 
-def preset(name: str) -> Preset:
-    """Look a preset up; an unknown one lists the others."""
+def preset_settings(spec: str) -> dict[str, str | bool]:
+    """The settings of a preset, `name` or `name:level`; an unknown one lists the others."""
+    name, _, level = spec.partition(":")
     if name not in PRESETS:
         raise UserError(f"preset {name!r} does not exist; choose from {choices(PRESETS, name)}")
-    return PRESETS[name]
+    found = PRESETS[name]
+    if level and level not in found.levels:
+        allowed = ", ".join(f"{name}:{known}" for known in found.levels) or f"{name} alone"
+        raise UserError(f"preset {spec!r} does not exist; {name} has {allowed}")
+    chosen = found.levels[level or next(iter(found.levels))] if found.levels else {}
+    return dict(found.settings) | dict(chosen)
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sancus.comm import BACKENDS
 from sancus.comm.alone import Alone
 from sancus.comm.base import Transport
 from sancus.comm.ledger import DIRECTIONS
+from sancus.comm.probe import choose_broadcast
 from sancus.config import Config
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange, Savings
@@ -84,6 +85,8 @@ def make_trainer(config: Config, shard: Shard, transport: Transport, device: tor
     bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
     operator = shard.operator(model_class.normalisation)
     plan = build("plan", PLANS, factors.plan, operator=operator, bench=bench)
+    if plan.forward.broadcast:
+        choose_broadcast(transport, factors.broadcast, device)
     features = _features(shard, bench)
     sparse_input = isinstance(features, SparseMatrix) and factors.reuse_input
     input_plan = plan if isinstance(plan, Halo) or not sparse_input else Halo(operator, bench)
@@ -97,6 +100,9 @@ def make_trainer(config: Config, shard: Shard, transport: Transport, device: tor
         nodes=torch.from_numpy(np.array(shard.nodes)).to(device),
         input_plan=input_plan,
         savings=Savings(factors.reuse_input, factors.order, factors.skip_input_gradient),
+        agree=factors.agree,
+        clip=factors.clip,
+        configuration=config.digest(),
         seed=config.training.seed,
     )
     graph = shard.manifest["graph"]

@@ -1,4 +1,7 @@
-"""What a run leaves behind (design §5): `run.json`, `decisions.npz`, `predictions.npz`, as files of rank 0."""
+"""What a run leaves behind (design §5): `run.json`, `decisions.npz`, `predictions.npz`, as files of rank 0.
+
+Imports no torch: the directory is checked before any rank starts.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,86 @@ import json
 import os
 import platform
 import resource
+import shutil
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
+from sancus import __version__
+from sancus.config import OutputSettings
+from sancus.errors import UserError
 from sancus.launch import cores
 
-PACKAGES = ("sancus", "torch", "numpy", "scipy", "pymetis", "safetensors", "mpi4py", "mpich")
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("torch", "numpy", "scipy", "pymetis", "safetensors", "mpi4py", "mpich")
 RUN_FILE = "run.json"
+METRICS_FILE = "metrics.jsonl"
+CHECKPOINTS = "checkpoint"
+DEFAULT_PARENT = Path("runs")
+ALL_FILES = (RUN_FILE, METRICS_FILE, CHECKPOINTS, "decisions.npz", "predictions.npz", "report.html")
 
 
-def choose_directory(out: Path | None, data: str, preset: str) -> Path:
+def holds_run(directory: Path) -> bool:
+    """Whether a run, finished or broken, has left its files there."""
+    return any((directory / name).exists() for name in (RUN_FILE, METRICS_FILE, CHECKPOINTS))
+
+
+def check_directory(output: OutputSettings) -> None:
+    """Refuse a directory that holds another run, or that cannot be written; creates nothing."""
+    out = output.out or output.resume or DEFAULT_PARENT
+    if output.out is not None and not output.overwrite and not _same(out, output.resume) and holds_run(out):
+        raise UserError(f"--out {out} holds a run already; choose another directory, or add --overwrite")
+    existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise _unwritable(out, f"{existing} is a file")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise _unwritable(out, f"{existing} is not writable")
+
+
+def open_directory(output: OutputSettings, data: str, preset: str) -> Path:
+    """Make the run's directory: another run's files there are removed, those that `--resume` needs kept."""
+    try:
+        directory = _choose(output.out or output.resume, data, preset)
+        if not _same(directory, output.resume):
+            _clear(directory)
+            if output.resume is not None and (output.resume / METRICS_FILE).exists():
+                shutil.copyfile(output.resume / METRICS_FILE, directory / METRICS_FILE)
+    except OSError as error:
+        where = output.out or output.resume or DEFAULT_PARENT
+        raise _unwritable(where, error.strerror or str(error)) from error
+    return directory
+
+
+def _unwritable(directory: Path, reason: str) -> UserError:
+    return UserError(f"cannot write a run to {directory}: {reason}; choose another directory with --out")
+
+
+def _same(directory: Path, other: Path | None) -> bool:
+    return other is not None and directory.resolve() == other.resolve()
+
+
+def _clear(directory: Path) -> None:
+    """Remove the files of an earlier run, and nothing else."""
+    for name in ALL_FILES:
+        path = directory / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _choose(out: Path | None, data: str, preset: str) -> Path:
     """`--out`, or a new directory under `runs/` that no other run has."""
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         return out
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in Path(data).stem)
-    stamp = f"runs/{name}-{preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stamp = f"{DEFAULT_PARENT}/{name}-{preset}-{time.strftime('%Y%m%d-%H%M%S')}"
     for suffix in ("", *(f"-{number}" for number in range(2, 1000))):
         try:
             Path(stamp + suffix).mkdir(parents=True)
@@ -47,13 +109,13 @@ def write_arrays(path: Path, **arrays: np.ndarray[Any, Any]) -> None:
     """A compressed `.npz`, all or nothing."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
     os.replace(partial, path)
 
 
 def versions() -> dict[str, str]:
     """Python and the packages that matter."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "sancus": __version__}
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -64,6 +126,8 @@ def versions() -> dict[str, str]:
 
 def hardware(ranks: int, threads: int, backend: str, device: torch.device) -> dict[str, Any]:
     """The machine of rank 0."""
+    import torch
+
     return {
         "host": platform.node(),
         "cpu": _cpu_name(),

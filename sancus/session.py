@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sancus import runfiles
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config import Config
+from sancus.errors import UserError
 from sancus.launch import World
-from sancus.metrics.bill import Bill, join_ledgers
+from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.run import Job
@@ -22,6 +23,7 @@ from sancus.training import checkpoint
 from sancus.training.trainer import Record
 
 PROGRESS_LINES = 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,10 @@ class Session:
         """Train; the contents of `run.json` on rank 0."""
         output, trainer = self.request.config.output, self.job.trainer
         if output.resume is not None:
-            self._resume(output.resume / "checkpoint")
-        if self.job.world.rank == 0:
-            preferred = output.out or output.resume
-            self.out = runfiles.choose_directory(preferred, self.request.data, self.request.config.preset)
-            self.writer = MetricsWriter(self.out / "metrics.jsonl", trainer.next_epoch)
+            self._resume(output.resume / runfiles.CHECKPOINTS)
+        self.out = self._on_rank_zero(self._open_directory)
+        if self.out is not None:
+            self.writer = MetricsWriter(self.out / runfiles.METRICS_FILE, trainer.next_epoch)
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.epoch_seconds += record["seconds"] or 0.0
@@ -66,6 +67,23 @@ class Session:
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
                 self._checkpoint()
         return self._finish()
+
+    def _on_rank_zero(self, action: Callable[[], T]) -> T | None:
+        """What `action` gives on rank 0, None elsewhere; a mistake that it meets is raised on all ranks."""
+        result, mistake = None, ""
+        if self.job.world.rank == 0:
+            try:
+                result = action()
+            except UserError as error:
+                mistake = str(error)
+        told = broadcast_bytes(self.job.transport, mistake.encode(), self.job.device).decode()
+        if told:
+            raise UserError(told)
+        return result
+
+    def _open_directory(self) -> Path:
+        config = self.request.config
+        return runfiles.open_directory(config.output, self.request.data, config.preset)
 
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
@@ -97,7 +115,7 @@ class Session:
         manifest, epochs = job.shard.manifest, trainer.next_epoch
         threads = job.world.threads(config.launch.threads)
         return {
-            "config": {"data": self.request.data} | config.to_dict(),
+            "config": self._settings(),
             "command": self.request.command,
             "versions": runfiles.versions(),
             "hardware": runfiles.hardware(job.world.size, threads, self.backend, job.device),
@@ -120,11 +138,16 @@ class Session:
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
         }
 
+    def _settings(self) -> dict[str, Any]:
+        """What `--config` and `--resume` need to repeat the run."""
+        return {"data": self.request.data} | self.request.config.to_dict()
+
     def _bill(self) -> Bill:
         """What all ranks communicated since the run began, earlier processes included."""
         job, decisions = self.job, self.job.trainer.exchange.decisions
         records = gather_json(job.transport, job.transport.ledger.record(), job.device)
-        decided = {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
+        decided: dict[StreamKey, tuple[int, int]] = {}
+        decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
         bill = join_ledgers(records, decided)
         bill.merge(self.earlier)
         return bill
@@ -139,15 +162,16 @@ class Session:
             "seconds_total": self.seconds_before + time.perf_counter() - self.started,
             "epoch_seconds": self.epoch_seconds,
             "ranks": self.job.world.size,
+            "config": self._settings(),
         }
-        checkpoint.write(self.out / "checkpoint", trainer.next_epoch, checkpoint.pack(trainer, carried))
+        files = checkpoint.pack(trainer, carried)
+        checkpoint.write(self.out / runfiles.CHECKPOINTS, trainer.next_epoch, files)
 
     def _resume(self, folder: Path) -> None:
         """Rank 0 reads the newest whole checkpoint; everyone gets the same bytes."""
-        files: checkpoint.Files | None = None
-        if self.job.world.rank == 0:
-            files, line = checkpoint.read_newest(folder)
-            self.say(line)
+        newest = self._on_rank_zero(lambda: checkpoint.read_newest(folder))
+        files, line = newest or (None, "")
+        self.say(line)
         names = ("weights.safetensors", "best.safetensors", "optimizer.safetensors", "state.json")
         transport, device = self.job.transport, self.job.device
         shared = {name: broadcast_bytes(transport, files[name] if files else None, device) for name in names}
@@ -175,13 +199,15 @@ class Session:
         )
 
 
-def run_rank(request: Request, world: World, backend: str, shard_directory: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
-    """Join, train, write, leave. A failure leaves without waiting for the others."""
+def run_rank(
+    request: Request, world: World, backend: str, shard_directory: Path, say: Callable[[str], None]
+) -> tuple[dict[str, Any], Path] | None:
+    """Join, train, write, leave; on rank 0 the contents of `run.json` and the directory it is in.
+
+    After an exception the caller ends the process at once (`os._exit`), which the others notice.
+    """
     job = Job(request.config, world, backend, shard_directory)
-    try:
-        run = Session(request, job, backend, say).run()
-    except BaseException:
-        job.transport.abort()
-        raise
+    session = Session(request, job, backend, say)
+    run = session.run()
     job.transport.close()
-    return run
+    return None if run is None or session.out is None else (run, session.out)

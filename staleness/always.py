@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from staleness.base import SEND, View
+from staleness.base import SEND, Replicated, View
 
 
 @dataclass(frozen=True)
-class Always:
+class Always(Replicated):
     """Every payload crosses at every use (CAGNET; SANCUS Algorithm 3 with every flag ACTIVE)."""
 
     max_age: ClassVar[int] = 0

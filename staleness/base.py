@@ -2,40 +2,64 @@
 
 Words (design §2, §4): a *stream* is (layer, direction, owner). At each use its owner decides SEND or SKIP; on
 SKIP every receiver uses its *history* of the stream, the payload that was last sent. The *version* of a
-history is the epoch it was made in, its *age* is now − version.
+history is the epoch it was made in, its *age* is now − version. *Drift* is how far the owner's current payload
+is from what the receivers hold.
+
+The caller keeps three promises, so that no rule can break them: the first use of a stream is SEND without
+asking; so is every use at which the age would pass `max_age`; and all ranks act on the same answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 SEND = True
 SKIP = False
+Norm = Literal["mean", "relative"]
 
 
 @dataclass(frozen=True)
 class View:
-    """What a policy may look at: replicated values, equal on all ranks."""
+    """What a policy may look at. All but `drift` are equal on all ranks."""
 
     epoch: int
     layer: int
     direction: Literal["forward", "backward"]
     owner: int
     ranks: int
-    age: int  # of what the receivers would use on SKIP
+    age: int  # of what the receivers would use on SKIP; at least 1
+    since_first: int  # epochs since the stream's first use
+    needed: bool  # whether any other rank has a nonzero block for this owner's rows
+    drift: float = 0.0  # for a policy with a `drift_norm`
 
 
 class Policy(Protocol):
     """A rule at the owner.
 
-    The first use of a stream is SEND without asking, and so is every use at which `view.age` is beyond
-    `max_age`: the bound is enforced by the caller, so that no rule can break it. `max_age = 0` means
-    that nothing is ever stale, and no history is kept.
+    `max_age` is the hard cap; 0 means that nothing is ever stale and no history is kept. A policy with a
+    `drift_norm` is asked by the owner alone, with the drift in that norm, and its answer is gathered; one
+    without is asked by every rank for every owner, needs no message, and so must be a pure function of
+    its view. With `absent`, nothing is ever sent and remote rows count as zero.
     """
 
     max_age: int
+    drift_norm: ClassVar[Norm | None] | Norm | None
+    absent: ClassVar[bool]
 
     def decide(self, view: View) -> bool:
-        """`SEND` or `SKIP`, as a pure function of the view."""
+        """`SEND` or `SKIP`."""
         ...
+
+
+class Replicated:
+    """Base of policies that look at replicated values only."""
+
+    drift_norm: ClassVar[Norm | None] = None
+    absent: ClassVar[bool] = False
+
+
+def check_bound(name: str, value: int) -> None:
+    """An age bound is a whole number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name}={value!r} must be a whole number that is not negative")

@@ -19,6 +19,8 @@ from sancus.comm.ledger import Entry, Ledger
 
 PARAMETER = Entry("parameter")
 AGREEMENT = Entry("agreement")
+RING_CHUNK = 1 << 19
+MAX_TAG = 1 << 14
 
 
 class Handle:
@@ -50,14 +52,20 @@ class Transport(abc.ABC):
         self.size = size
         self.timeout = timeout
         self.ledger = Ledger()
+        self.ring = False  # broadcast around the ring of ranks, instead of by the library
+        self._rings = 0
 
-    def broadcast(self, tensor: torch.Tensor, owner: int, entry: Entry) -> Handle:
-        """The owner's `tensor` arrives in everyone's `tensor` (same shape and dtype)."""
+    def broadcast(self, tensor: torch.Tensor, owner: int, entry: Entry, overhead: int = 0) -> Handle:
+        """The owner's `tensor` arrives in everyone's `tensor` (same shape and dtype).
+
+        `overhead` bytes of the message are counted as agreement, not as `entry`.
+        """
         assert tensor.is_contiguous()
         if self.rank == owner:
             for receiver in self._others():
-                self.ledger.count(entry, receiver, tensor.nbytes)
-        return self._handle(lambda: self._broadcast(tensor, owner), entry, f"broadcast from rank {owner}")
+                self._count(entry, receiver, tensor.nbytes, overhead)
+        method = self._ring if self.ring else self._broadcast
+        return self._handle(lambda: method(tensor, owner), entry, f"broadcast from rank {owner}")
 
     def all_to_all(
         self,
@@ -66,16 +74,18 @@ class Transport(abc.ABC):
         receive: torch.Tensor,
         receive_counts: Sequence[int],
         entry: Entry,
+        overhead: int = 0,
     ) -> Handle:
         """Rows of `send` go to ranks 0, 1, … by `send_counts`; `receive` fills likewise.
 
-        Both are contiguous with equal trailing dimensions; the count for oneself is 0.
+        Both are contiguous with equal trailing dimensions; the count for oneself is 0. `overhead` bytes of
+        every message that is not empty are counted as agreement.
         """
         assert send.is_contiguous() and receive.is_contiguous()
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
         width = send.element_size() * (send[0].numel() if len(send) else 0)
         for receiver in self._others():
-            self.ledger.count(entry, receiver, send_counts[receiver] * width)
+            self._count(entry, receiver, send_counts[receiver] * width, overhead)
         return self._handle(
             lambda: self._all_to_all(send, send_counts, receive, receive_counts), entry, "all-to-all"
         )
@@ -113,6 +123,36 @@ class Transport(abc.ABC):
         summed = self.all_gather(parts.sum(dim=0), entry)
         tensor.copy_(summed.view(-1)[: tensor.numel()])
 
+    def _ring(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+        """Ring-based pipelined broadcast: owner → owner + 1 → … in chunks (SANCUS §4.3.2, Figure 13).
+
+        A rank passes a chunk on as soon as it has it, so all links are busy at once and a long block
+        takes the time of one transfer plus a chunk per hop. The tag keeps rounds that overlap apart.
+        """
+        self._rings += 1
+        tag = self._rings % MAX_TAG
+        place = (self.rank - owner) % self.size
+        before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        chunks = tensor.view(-1).view(torch.uint8).split(RING_CHUNK)
+        passes_on = place < self.size - 1
+        receives = [self._receive(chunk, before, tag) for chunk in chunks] if place else []
+        sends = [] if place else [self._send(chunk, after, tag) for chunk in chunks]
+
+        def finish() -> None:
+            for chunk, receive in zip(chunks, receives, strict=False):
+                receive()
+                if passes_on:
+                    sends.append(self._send(chunk, after, tag))
+            for send in sends:
+                send()
+
+        return finish
+
+    def _count(self, entry: Entry, receiver: int, size: int, overhead: int) -> None:
+        if size:
+            self.ledger.count(entry, receiver, size - overhead)
+            self.ledger.count(AGREEMENT, receiver, overhead)
+
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
 
@@ -131,6 +171,14 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
         """Start a broadcast; the returned function finishes it within the timeout."""
+
+    @abc.abstractmethod
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
+        """Start to send to one rank."""
+
+    @abc.abstractmethod
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
+        """Start to receive from one rank."""
 
     @abc.abstractmethod
     def _all_to_all(

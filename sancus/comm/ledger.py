@@ -13,7 +13,7 @@ from typing import Literal
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
-Purpose = Literal["payload", "agreement", "parameter", "evaluation"]
+Purpose = Literal["payload", "agreement", "parameter", "evaluation", "probe"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Ledger:
     def __init__(self) -> None:
         self.wire: Counter[tuple[Entry, int]] = Counter()
         self.raw: Counter[Stream] = Counter()
+        self.saved: Counter[Stream] = Counter()
         self.seconds: Counter[Purpose] = Counter()
 
     def count(self, entry: Entry, receiver: int, wire: int) -> None:
@@ -49,6 +50,10 @@ class Ledger:
     def count_raw(self, stream: Stream, raw: int) -> None:
         """The same payload would have been `raw` bytes without a codec, over all receivers."""
         self.raw[stream] += raw
+
+    def count_saved(self, stream: Stream, wire: int) -> None:
+        """A payload that `always` would have sent was skipped: its wire bytes, over all receivers."""
+        self.saved[stream] += wire
 
     def wait(self, purpose: Purpose, seconds: float) -> None:
         """The rank did nothing but communicate for so long."""
@@ -71,7 +76,8 @@ class Ledger:
                 if entry.purpose == "payload" and entry.stream is not None
             ],
             "raw": [[s.layer, s.direction, s.owner, raw] for s, raw in self.raw.items()],
+            "saved": [[s.layer, s.direction, s.owner, wire] for s, wire in self.saved.items()],
             "totals": {
-                f"{purpose}_bytes": self.wire_of(purpose) for purpose in ("agreement", "parameter", "evaluation")
+                f"{purpose}_bytes": self.wire_of(purpose) for purpose in ("agreement", "parameter", "evaluation", "probe")
             },
         }

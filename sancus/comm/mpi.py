@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -24,10 +25,16 @@ class MpiTransport(Transport):
     """MPI through mpi4py: MPICH or Open MPI, CPU tensors."""
 
     def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:
-        """Join the world that mpiexec made; `rendezvous` has no meaning under MPI."""
+        """Join the world that mpiexec made; `rendezvous` has no meaning under MPI.
+
+        Joining (the import) waits for all ranks and knows no timeout, so an alarm ends this process, and
+        with it the world, if a rank never comes.
+        """
+        del rendezvous
+        signal.setitimer(signal.ITIMER_REAL, timeout)
         from mpi4py import MPI
 
-        del rendezvous
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self.comm = MPI.COMM_WORLD.Dup()
         assert (self.comm.rank, self.comm.size) == (rank, size), "the launcher and MPI disagree on ranks"
         self._byte = MPI.BYTE
@@ -35,6 +42,12 @@ class MpiTransport(Transport):
 
     def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
         return self._finish(self.comm.Ibcast([_bytes(tensor), self._byte], root=owner))
+
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
+        return self._finish(self.comm.Isend([_bytes(tensor), self._byte], dest=receiver, tag=tag))
+
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
+        return self._finish(self.comm.Irecv([_bytes(tensor), self._byte], source=sender, tag=tag))
 
     def _all_to_all(
         self,
@@ -49,7 +62,9 @@ class MpiTransport(Transport):
             starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64).tolist()
             return [_bytes(tensor), (sizes, starts), self._byte]
 
-        return self._finish(self.comm.Ialltoallv(message(send, send_counts), message(receive, receive_counts)))
+        return self._finish(
+            self.comm.Ialltoallv(message(send, send_counts), message(receive, receive_counts))
+        )
 
     def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
         sent, received = [_bytes(tensor), self._byte], [_bytes(gathered), self._byte]

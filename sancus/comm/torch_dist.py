@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from sancus.comm.base import Transport
+from sancus.comm.errors import CommError
 from sancus.errors import UserError
 
 
@@ -26,13 +27,8 @@ class TorchTransport(Transport):
         try:
             store = self._store(rendezvous, limit)
             dist.init_process_group(self.backend, store=store, rank=rank, world_size=size, timeout=limit)
-        except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
-            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(
-                f"rank {rank} cannot meet the others at {where}: {reason}; "
-                "check MASTER_ADDR, MASTER_PORT (is the port free?) and that all ranks were started"
-            ) from error
+        except (RuntimeError, ValueError) as error:
+            raise _cannot_meet(rank, rendezvous, error) from error
 
     def _store(self, rendezvous: str | None, limit: timedelta) -> dist.Store:
         """Where ranks meet. Attempts of an elastic launcher never read each other's addresses."""
@@ -44,6 +40,16 @@ class TorchTransport(Transport):
 
     def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
         return self._finish(dist.broadcast(tensor, src=owner, async_op=True))
+
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
+        work = dist.isend(tensor, dst=receiver, tag=tag)
+        assert work is not None
+        return self._finish(work)
+
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
+        work = dist.irecv(tensor, src=sender, tag=tag)
+        assert work is not None
+        return self._finish(work)
 
     def _all_to_all(
         self,
@@ -75,6 +81,20 @@ class TorchTransport(Transport):
 
     def _device(self) -> torch.device:
         return torch.device("cpu")
+
+
+def _cannot_meet(rank: int, rendezvous: str | None, error: Exception) -> Exception:
+    """Local ranks only miss each other when one died; elsewhere the address is the user's."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if rendezvous is not None:
+        return CommError(f"rank {rank}: cannot meet the other ranks: {reason}")
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if "EADDRINUSE" in str(error):
+        return UserError(f"port {port} of {address} is in use; set MASTER_PORT to a free one")
+    return UserError(
+        f"rank {rank} cannot meet the others at {address}:{port}: {reason}; "
+        "check MASTER_ADDR, MASTER_PORT and that all ranks were started"
+    )
 
 
 class GlooTransport(TorchTransport):

@@ -32,7 +32,7 @@ ROUNDS = 200
 
 
 @dataclass(frozen=True)
-class Plan:
+class Design:
     """What to draw; `edges` counts pairs where the graph is undirected."""
 
     nodes: int
@@ -54,67 +54,69 @@ class Layout:
     weight: Ints  # [N + 1] cumulated weight before a position
 
 
-def assign_communities(plan: Plan, rng: np.random.Generator) -> Layout:
+def assign_communities(design: Design, rng: np.random.Generator) -> Layout:
     """Communities of sizes that differ up to threefold, of nodes in random order."""
-    share = np.cumsum(rng.integers(512, 1537, plan.communities))
-    start = np.zeros(plan.communities + 1, np.int64)
-    start[1:] = (plan.nodes - plan.communities) * share // share[-1] + np.arange(1, plan.communities + 1)
-    node = rng.permutation(plan.nodes)
-    community = np.empty(plan.nodes, np.int64)
-    community[node] = np.repeat(np.arange(plan.communities), np.diff(start))
-    heavy = np.minimum((1 - rng.random(plan.nodes)) ** (-1 / (EXPONENT - 1)), HUB)
+    share = np.cumsum(rng.integers(512, 1537, design.communities))
+    start = np.zeros(design.communities + 1, np.int64)
+    start[1:] = (design.nodes - design.communities) * share // share[-1] + np.arange(
+        1, design.communities + 1
+    )
+    node = rng.permutation(design.nodes)
+    community = np.empty(design.nodes, np.int64)
+    community[node] = np.repeat(np.arange(design.communities), np.diff(start))
+    heavy = np.minimum((1 - rng.random(design.nodes)) ** (-1 / (EXPONENT - 1)), HUB)
     weight = np.concatenate([[0], np.cumsum((heavy * UNIT).astype(np.int64))])
     return Layout(node, community, start, weight)
 
 
-def draw_adjacency(plan: Plan, layout: Layout, rng: np.random.Generator) -> sp.csr_array:
+def draw_adjacency(design: Design, layout: Layout, rng: np.random.Generator) -> sp.csr_array:
     """The `[N, N]` adjacency: no loops, no double edges, sorted; symmetric unless directed."""
-    within = round(plan.edges * plan.homophily)
-    flat = Layout(layout.node, layout.community, layout.start, np.arange(plan.nodes + 1))
+    within = round(design.edges * design.homophily)
+    flat = Layout(layout.node, layout.community, layout.start, np.arange(design.nodes + 1))
 
     def drawer(same_class: bool) -> Callable[[int, bool], Ints]:
         def draw(count: int, even: bool) -> Ints:
-            chosen, locality = (flat, 0.0) if even else (layout, plan.locality)
+            chosen, locality = (flat, 0.0) if even else (layout, design.locality)
             sizes = [min(DRAWS, count - done) for done in range(0, count, DRAWS)]
-            return np.concatenate([_draw(plan, chosen, locality, size, same_class, rng) for size in sizes])
+            return np.concatenate([_draw(design, chosen, locality, size, same_class, rng) for size in sizes])
 
         return draw
 
     keys = np.concatenate(
-        [_distinct(within, drawer(True), rng), _distinct(plan.edges - within, drawer(False), rng)]
+        [_distinct(within, drawer(True), rng), _distinct(design.edges - within, drawer(False), rng)]
     )
     keys.sort()
-    return _from_keys(keys, plan)
+    return _from_keys(keys, design)
 
 
 def _draw(
-    plan: Plan, layout: Layout, locality: float, count: int, same_class: bool, rng: np.random.Generator
+    design: Design, layout: Layout, locality: float, count: int, same_class: bool, rng: np.random.Generator
 ) -> Ints:
     """Up to `count` edges as keys `row * N + column`; loops are left out, doubles are not."""
     sources = np.sort(rng.integers(0, layout.weight[-1], count))  # sorted: neighbours in memory
     source = np.searchsorted(layout.weight, sources, side="right") - 1
     ring = np.searchsorted(layout.start, source, side="right") - 1
-    ring += _offsets(plan, locality, count, same_class, rng)
-    ring %= plan.communities
+    ring += _offsets(design, locality, count, same_class, rng)
+    ring %= design.communities
     target = _pick(layout, layout.start[ring], layout.start[ring + 1], rng)
     row, column = layout.node[source], layout.node[target]
-    if not plan.directed:
+    if not design.directed:
         row, column = np.minimum(row, column), np.maximum(row, column)
-    keys: Ints = (row * plan.nodes + column)[row != column]
+    keys: Ints = (row * design.nodes + column)[row != column]
     return keys
 
 
-def _offsets(plan: Plan, locality: float, count: int, same_class: bool, rng: np.random.Generator) -> Ints:
+def _offsets(design: Design, locality: float, count: int, same_class: bool, rng: np.random.Generator) -> Ints:
     """Steps along the ring: multiples of `C` keep the class, anything else changes it."""
-    laps = plan.communities // plan.classes
+    laps = design.communities // design.classes
     lap = rng.integers(0, laps, count)
     if same_class:
         lap[rng.random(count) < locality] = 0
-        return lap * plan.classes
+        return lap * design.classes
     step = rng.geometric(0.5, count) - 1
     step[rng.random(count) < 0.5] *= -1
     near = rng.random(count) < 1 - (1 - locality) ** 2
-    return np.where(near, step, lap) * plan.classes + rng.integers(1, plan.classes, count)
+    return np.where(near, step, lap) * design.classes + rng.integers(1, design.classes, count)
 
 
 def _pick(layout: Layout, first: Ints, last: Ints, rng: np.random.Generator) -> Ints:
@@ -142,14 +144,14 @@ def _distinct(count: int, draw: Callable[[int, bool], Ints], rng: np.random.Gene
     return keys
 
 
-def _from_keys(keys: Ints, plan: Plan) -> sp.csr_array:
+def _from_keys(keys: Ints, design: Design) -> sp.csr_array:
     """Sorted keys to CSR; an undirected key is the upper triangle, mirrored here."""
-    index = np.int32 if max(plan.nodes, 2 * len(keys)) < 2**31 else np.int64
-    indptr = np.searchsorted(keys, np.arange(plan.nodes + 1) * plan.nodes).astype(index)
-    columns = (keys % plan.nodes).astype(index)
+    index = np.int32 if max(design.nodes, 2 * len(keys)) < 2**31 else np.int64
+    indptr = np.searchsorted(keys, np.arange(design.nodes + 1) * design.nodes).astype(index)
+    columns = (keys % design.nodes).astype(index)
     ones = np.ones(len(keys), np.float32)
-    matrix = sp.csr_array((ones, columns, indptr), shape=(plan.nodes, plan.nodes))
-    if not plan.directed:
+    matrix = sp.csr_array((ones, columns, indptr), shape=(design.nodes, design.nodes))
+    if not design.directed:
         matrix = sp.csr_array(matrix + matrix.T.tocsr())
     matrix.sort_indices()
     return matrix

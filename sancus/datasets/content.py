@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from sancus.datasets.communities import Ints, Plan
+from sancus.datasets.communities import Design, Ints
 
 Mask = npt.NDArray[np.bool_]
 
@@ -19,20 +19,20 @@ EXTRA_SHARE = 0.7  # of its nodes that take each of them
 
 
 def draw_labels(
-    community: Ints, plan: Plan, multilabel: bool, rng: np.random.Generator
+    community: Ints, design: Design, multilabel: bool, rng: np.random.Generator
 ) -> tuple[Ints, npt.NDArray[np.int64] | Mask]:
     """Topics `[N, T]` (classes that shape a node's features, -1: none) and its labels `[N]` or `[N, C]`.
 
     The first topic is the class of the node's community. With several labels a node, a community has two
     more, and each of its nodes takes each of them with probability 0.7.
     """
-    main = community % plan.classes
+    main = community % design.classes
     if not multilabel:
         return main[:, None], main.copy()
-    extra = rng.integers(0, plan.classes, (plan.communities, EXTRA_LABELS))[community]
+    extra = rng.integers(0, design.classes, (design.communities, EXTRA_LABELS))[community]
     extra[rng.random(extra.shape) >= EXTRA_SHARE] = -1
     topics = np.column_stack([main, extra])
-    labels = np.zeros((len(main), plan.classes), np.bool_)
+    labels = np.zeros((len(main), design.classes), np.bool_)
     for column in topics.T:
         taken = np.flatnonzero(column >= 0)
         labels[taken, column[taken]] = True

@@ -16,7 +16,7 @@ import xxhash
 
 from sancus import plugins
 from sancus.datasets import READERS
-from sancus.datasets.communities import Plan, assign_communities, draw_adjacency
+from sancus.datasets.communities import Design, assign_communities, draw_adjacency
 from sancus.datasets.content import draw_features, draw_labels, draw_split
 from sancus.datasets.shapes import shape_settings
 from sancus.errors import UserError
@@ -162,7 +162,7 @@ def generate(settings: Synthetic, name: str = "synthetic") -> Graph:
     """The graph of some settings; every aspect has its own random stream."""
     streams = [np.random.default_rng(seed) for seed in np.random.SeedSequence(settings.seed).spawn(5)]
     community_rng, edge_rng, label_rng, feature_rng, split_rng = streams
-    plan = Plan(
+    design = Design(
         nodes=settings.nodes,
         classes=settings.classes,
         communities=settings.community_count,
@@ -171,9 +171,9 @@ def generate(settings: Synthetic, name: str = "synthetic") -> Graph:
         locality=settings.locality,
         directed=settings.directed,
     )
-    layout = assign_communities(plan, community_rng)
-    adjacency = draw_adjacency(plan, layout, edge_rng)
-    topics, labels = draw_labels(layout.community, plan, settings.multilabel, label_rng)
+    layout = assign_communities(design, community_rng)
+    adjacency = draw_adjacency(design, layout, edge_rng)
+    topics, labels = draw_labels(layout.community, design, settings.multilabel, label_rng)
     features = draw_features(
         topics, settings.classes, settings.features, settings.words, settings.signal, feature_rng
     )

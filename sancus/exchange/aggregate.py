@@ -16,11 +16,13 @@ from sancus.comm.ledger import Direction
 class Mover(Protocol):
     """What the functions need of an exchange."""
 
-    def aggregate(self, h: torch.Tensor, layer: int, direction: Direction) -> torch.Tensor:
-        """`Â h`, or `Âᵀ h` backward, across ranks; outside autograd."""
+    def aggregate(
+        self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """`Â h`, or `Âᵀ h` backward, across ranks; outside autograd. `clean` is `h` without dropout."""
         ...
 
-    def gather_rows(self, h: torch.Tensor, layer: int) -> torch.Tensor:
+    def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         """Own rows, then the rows that other owners sent; outside autograd."""
         ...
 
@@ -33,15 +35,17 @@ class Aggregate(torch.autograd.Function):
     """`T = Â H`, `dH = Âᵀ dT`."""
 
     @staticmethod
-    def forward(ctx: Any, mover: Mover, layer: int, h: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, mover: Mover, layer: int, h: torch.Tensor, clean: torch.Tensor | None
+    ) -> torch.Tensor:
         """`h [n_i, f]` to `[n_i, f]`."""
         ctx.mover, ctx.layer = mover, layer
-        return mover.aggregate(h, layer, "forward")
+        return mover.aggregate(h, layer, "forward", clean)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor, None]:
         """`dT [n_i, f]` travels."""
-        return None, None, ctx.mover.aggregate(gradient, ctx.layer, "backward")
+        return None, None, ctx.mover.aggregate(gradient, ctx.layer, "backward"), None
 
 
 class AggregateThenTransform(torch.autograd.Function):
@@ -51,30 +55,39 @@ class AggregateThenTransform(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, mover: Mover, layer: int, h: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any,
+        mover: Mover,
+        layer: int,
+        h: torch.Tensor,
+        weight: torch.Tensor,
+        clean: torch.Tensor | None,
+    ) -> torch.Tensor:
         """`h [n_i, f_in]`, `weight [f_in, f_out]` to `[n_i, f_out]`."""
         ctx.mover, ctx.layer = mover, layer
         ctx.save_for_backward(h, weight)
-        return mover.aggregate(h, layer, "forward") @ weight
+        return mover.aggregate(h, layer, "forward", clean) @ weight
 
     @staticmethod
-    def backward(ctx: Any, delta: torch.Tensor) -> tuple[None, None, torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, delta: torch.Tensor) -> tuple[None, None, torch.Tensor, torch.Tensor, None]:
         """`δ [n_i, f_out]` travels."""
         h, weight = ctx.saved_tensors
         aggregated = ctx.mover.aggregate(delta, ctx.layer, "backward")
-        return None, None, aggregated @ weight.T, h.T @ aggregated
+        return None, None, aggregated @ weight.T, h.T @ aggregated, None
 
 
 class Rows(torch.autograd.Function):
     """Own rows and the rows that this rank needs of others, `[n_i + r_i, f]`."""
 
     @staticmethod
-    def forward(ctx: Any, mover: Mover, layer: int, h: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, mover: Mover, layer: int, h: torch.Tensor, clean: torch.Tensor | None
+    ) -> torch.Tensor:
         """`h [n_i, f]` to `[n_i + r_i, f]`."""
         ctx.mover, ctx.layer = mover, layer
-        return mover.gather_rows(h, layer)
+        return mover.gather_rows(h, layer, clean)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor, None]:
         """Gradients of received rows travel back to their owners."""
-        return None, None, ctx.mover.return_rows(gradient, ctx.layer)
+        return None, None, ctx.mover.return_rows(gradient, ctx.layer), None

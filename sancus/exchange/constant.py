@@ -7,12 +7,10 @@ rows alone (design §2, exact savings).
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 
 from sancus.comm.base import Transport
-from sancus.comm.ledger import Entry, Stream
+from sancus.comm.ledger import Entry
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
 from sancus.kernels.base import Csr
 from sancus.kernels.matrix import SparseMatrix
@@ -36,14 +34,10 @@ class DenseConstant:
 class SparseConstant:
     """Own and received rows of a sparse `X`; dropout falls on the entries of `X`, as in one process."""
 
-    def __init__(self, x: SparseMatrix, nodes: torch.Tensor, plan: Plan) -> None:
+    def __init__(self, x: SparseMatrix, nodes: torch.Tensor, local_rows: SparseMatrix) -> None:
         self._x = x  # [n_i + r_i, F]
         self._nodes = nodes  # [n_i + r_i]
-        self._plan = plan
-
-    @cached_property
-    def _local_rows(self) -> SparseMatrix:
-        return self._plan.local_rows()
+        self._local_rows = local_rows  # [n_i, n_i + r_i]
 
     def propagate(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message."""
@@ -80,7 +74,7 @@ def fetch_sparse_rows(
     transport.all_to_all(columns, entry_counts, received_columns, coming_entries, entry).wait()
     transport.all_to_all(values, entry_counts, received_values, coming_entries, entry).wait()
 
-    if entry.stream is not None:
+    if entry.purpose == "payload" and entry.stream is not None:
         transport.ledger.count_raw(entry.stream, heads.nbytes + columns.nbytes + values.nbytes)
     crow = torch.cat([x.csr.crow, x.csr.crow[-1] + received_heads[:, 1].cumsum(0)])
     joined = Csr(
@@ -89,12 +83,8 @@ def fetch_sparse_rows(
         torch.cat([x.csr.value, received_values]),
         (x.shape[0] + len(received_heads), x.shape[1]),
     )
-    return SparseConstant(SparseMatrix(joined, x.kernel), torch.cat([nodes, received_heads[:, 0]]), plan)
-
-
-def constant_entry(layer: int, rank: int) -> Entry:
-    """A constant input is counted as the forward payload of the layer that first uses it."""
-    return Entry("payload", Stream(layer, "forward", rank))
+    all_nodes = torch.cat([nodes, received_heads[:, 0]])
+    return SparseConstant(SparseMatrix(joined, x.kernel), all_nodes, plan.local_rows())
 
 
 def _entries_of_rows(crow: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

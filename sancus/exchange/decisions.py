@@ -1,66 +1,53 @@
-"""Decisions: one policy a direction, asked at every use, logged for `decisions.npz`.
-
-A decision is a pure function of replicated values (epoch, layer, direction, owner, versions), so every rank
-computes the same one alone, and no rank ever branches around a collective on a value of its own.
-"""
+"""The log of decisions: versions, ages, and what becomes `decisions.npz` (the paper's Figure 24)."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from sancus.comm.ledger import DIRECTIONS, Direction, Stream
-from staleness.base import SEND, Policy, View
+from sancus.comm.ledger import DIRECTIONS, Stream
 
 UNUSED, SKIPPED, SENT = -1, 0, 1
 
 
 class Decisions:
-    """Asks the policies and remembers what was decided, and how old what was used is."""
+    """SEND or SKIP of every stream in every epoch, the same on all ranks."""
 
-    def __init__(self, policies: Mapping[Direction, Policy], ranks: int) -> None:
-        self._policies = policies
+    def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-        self._version: dict[Stream, int] = {}
         self._log: dict[int, dict[Stream, bool]] = {}
-        self._epoch = -1
+        self._first: dict[Stream, int] = {}
+        self._version: dict[Stream, int] = {}
+        self.epoch = -1
         self.max_age = 0  # of the oldest history used in the current epoch
 
     def begin_epoch(self, epoch: int) -> None:
         """Open the log of an epoch."""
-        self._epoch = epoch
+        self.epoch = epoch
         self._log[epoch] = {}
         self.max_age = 0
 
-    def keeps_history(self, direction: Direction) -> bool:
-        """Whether receivers must remember payloads of this direction."""
-        return self._policies[direction].max_age > 0
+    def age(self, stream: Stream) -> int | None:
+        """Age of what receivers hold; None before the first send."""
+        return self.epoch - self._version[stream] if stream in self._version else None
 
-    def decide(self, layer: int, direction: Direction) -> list[bool]:
-        """SEND or SKIP for every owner `[p]`, now."""
-        epoch = self._epoch
-        assert epoch in self._log, "begin_epoch comes before the first exchange"
-        policy = self._policies[direction]
-        sends = []
-        for owner in range(self._ranks):
-            stream = Stream(layer, direction, owner)
-            age = epoch - self._version[stream] if stream in self._version else None
-            send = age is None or age > policy.max_age
-            if age is not None and not send:
-                send = policy.decide(View(epoch, layer, direction, owner, self._ranks, age)) is SEND
-            if send:
-                self._version[stream] = epoch
-            elif age is not None:
-                self.max_age = max(self.max_age, age)
-            self._log[epoch][stream] = send
-            sends.append(send)
-        return sends
+    def since_first(self, stream: Stream) -> int:
+        """Epochs since the stream's first send."""
+        return self.epoch - self._first[stream]
+
+    def note(self, stream: Stream, send: bool) -> None:
+        """The agreed answer of a use."""
+        assert self.epoch in self._log, "begin_epoch comes before the first exchange"
+        if send:
+            self._version[stream] = self.epoch
+            self._first.setdefault(stream, self.epoch)
+        elif (age := self.age(stream)) is not None:
+            self.max_age = max(self.max_age, age)
+        self._log[self.epoch][stream] = send
 
     def counts(self) -> tuple[int, int]:
         """Sends and skips of the current epoch, over all owners."""
-        answers = self._log[self._epoch].values()
+        answers = self._log[self.epoch].values()
         return sum(answers), len(answers) - sum(answers)
 
     def counts_of(self, stream: Stream) -> tuple[int, int]:

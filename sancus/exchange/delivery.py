@@ -1,7 +1,7 @@
 """Delivery: payloads cross, one use of a stream at a time.
 
-Encodes what this rank sends, moves it, decodes what arrives, and falls back on history where an owner
-skips. Knows the codec and the transport, and nothing of where payloads come from or go to.
+Encodes what this rank sends, seals it, moves it, checks and decodes what arrives, and falls back on history
+where an owner skips. Knows the codec and the transport, and nothing of where payloads come from or go to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import torch
 from sancus.codecs.base import Codec
 from sancus.comm.base import Handle, Transport
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
+from sancus.exchange.envelope import HEADER, Label, blank, seal, size_of, unseal
 from sancus.exchange.history import History
+
+Arrivals = Iterator[tuple[int, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,10 @@ class Use:
     layer: int
     direction: Direction
     sends: Sequence[bool]  # [p], the same on all ranks
-    history: History | None = None  # where receivers remember; None where nothing is ever skipped
+    sequence: int  # number of this use, the same on all ranks
+    epoch: int
+    history: History | None = None  # where receivers remember; None where nothing is ever stale
+    absent: bool = False  # remote rows count as zero
     purpose: Purpose = "payload"
 
     def entry(self, owner: int) -> Entry:
@@ -35,6 +41,10 @@ class Use:
         """The stream of an owner."""
         return Stream(self.layer, self.direction, owner)
 
+    def label(self, owner: int) -> Label:
+        """What a payload of `owner` must say of itself."""
+        return Label(self.sequence, self.stream(owner), self.epoch)
+
 
 class Delivery:
     """Moves payloads between ranks; yields `(owner, payload)` of the other ranks."""
@@ -43,13 +53,12 @@ class Delivery:
         self._transport = transport
         self._codec = codec
 
-    def broadcast(
-        self, payload: torch.Tensor, rows: Sequence[int], use: Use
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+    def broadcast(self, payload: torch.Tensor, rows: Sequence[int], use: Use) -> Arrivals:
         """One payload for everyone, owner after owner (Algorithm 3, lines 5-14).
 
         `rows[j]` is the number of rows of owner `j`. The first broadcast starts here; the broadcast of
-        the next owner is under way while the caller works on the current one.
+        the next owner is under way while the caller works on the current one. An owner that skips makes
+        no round, and receives in the rounds of the others (Figure 13).
         """
         transport, own = self._transport, self._transport.rank
         owners = [rank for rank in range(transport.size) if use.sends[rank] and rows[rank]]
@@ -58,70 +67,76 @@ class Delivery:
         def start(place: int) -> None:
             if place < len(owners):
                 owner = owners[place]
-                wire = self._wire(payload, rows[owner], own=owner == own)
-                started[owner] = wire, transport.broadcast(wire, owner, use.entry(owner))
+                wire = self._wire(payload, rows[owner]) if owner != own else self._codec.encode(payload)
+                envelope = (
+                    seal([wire], use.label(own)) if owner == own else blank([size_of(wire)], payload.device)
+                )
+                handle = transport.broadcast(envelope, owner, use.entry(owner), overhead=HEADER)
+                started[owner] = envelope, handle
 
-        def arrivals() -> Iterator[tuple[int, torch.Tensor]]:
+        def arrivals() -> Arrivals:
             for owner in range(transport.size):
                 if owner in owners:
                     start(owners.index(owner) + 1)
-                    wire, handle = started.pop(owner)
+                    envelope, handle = started.pop(owner)
                     handle.wait()
                     if owner != own:
-                        yield owner, self._remember(wire, payload, owner, use)
-                elif owner != own and rows[owner]:
+                        yield owner, self._open(envelope, payload, rows[owner], owner, use)
+                elif owner != own and rows[owner] and not use.absent:
                     yield owner, self._recall(owner, use)
 
-        if own in owners:
-            self._count_raw(payload, use, receivers=transport.size - 1)
+        self._count([payload] * (transport.size - 1), use)
         start(0)
         return arrivals()
 
-    def all_to_all(
-        self, payloads: Sequence[torch.Tensor], rows: Sequence[int], use: Use
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+    def all_to_all(self, payloads: Sequence[torch.Tensor], rows: Sequence[int], use: Use) -> Arrivals:
         """One payload for each receiver, all at once; `rows[j]` arrive from owner `j`.
 
         The transfer starts here; the first `next` of the returned iterator waits for it.
         """
         transport, own = self._transport, self._transport.rank
-        out = [len(payload) if rank != own else 0 for rank, payload in enumerate(payloads)]
-        if not use.sends[own]:
-            out = [0] * transport.size
-        coming = [rows[rank] if use.sends[rank] and rank != own else 0 for rank in range(transport.size)]
-        parts = [payload for rank, payload in enumerate(payloads) if out[rank]]
         sample = payloads[own]
-        joined = torch.cat(parts) if parts else sample[:0]
-        wire = self._codec.encode(joined).contiguous()
-        received = self._codec.wire(sum(coming), sample.shape[1], sample.dtype, sample.device)
-        handle = transport.all_to_all(wire, out, received, coming, use.entry(own))
-        self._count_raw(joined, use, receivers=1)
-        return self._arrivals(handle, received, coming, rows, sample, use)
+        others = [payload for rank, payload in enumerate(payloads) if rank != own]
+        self._count(others, use)
+        if not any(use.sends):
+            return self._remembered(rows, use)
+        wires = self._encode(payloads) if use.sends[own] else [sample[:0]] * transport.size
+        out = [0 if rank == own else size_of(wire) for rank, wire in enumerate(wires)]
+        coming = [
+            size_of(self._wire(sample, rows[rank])) if use.sends[rank] and rank != own else 0
+            for rank in range(transport.size)
+        ]
+        sealed = seal([wire for rank, wire in enumerate(wires) if rank != own], use.label(own))
+        received = blank(coming, sample.device)
+        handle = transport.all_to_all(sealed, out, received, coming, use.entry(own), overhead=HEADER)
 
-    def _arrivals(
-        self,
-        handle: Handle,
-        received: torch.Tensor,
-        coming: Sequence[int],
-        rows: Sequence[int],
-        sample: torch.Tensor,
-        use: Use,
-    ) -> Iterator[tuple[int, torch.Tensor]]:
-        handle.wait()
-        for owner, wire in enumerate(received.split(list(coming))):
-            if owner == self._transport.rank or not rows[owner]:
-                continue
-            if use.sends[owner]:
-                yield owner, self._remember(wire, sample, owner, use)
-            else:
+        def arrivals() -> Arrivals:
+            handle.wait()
+            for owner, envelope in enumerate(received.split(coming)):
+                if len(envelope):
+                    yield owner, self._open(envelope, sample, rows[owner], owner, use)
+                elif owner != own and rows[owner] and not use.absent:
+                    yield owner, self._recall(owner, use)
+
+        return arrivals()
+
+    def _remembered(self, rows: Sequence[int], use: Use) -> Arrivals:
+        for owner, count in enumerate(rows):
+            if owner != self._transport.rank and count and not use.absent:
                 yield owner, self._recall(owner, use)
 
-    def _wire(self, payload: torch.Tensor, rows: int, *, own: bool) -> torch.Tensor:
-        if own:
-            return self._codec.encode(payload).contiguous()
-        return self._codec.wire(rows, payload.shape[1], payload.dtype, payload.device)
+    def _encode(self, payloads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        wire = self._codec.encode(torch.cat(list(payloads)))
+        return list(wire.split([len(payload) for payload in payloads]))
 
-    def _remember(self, wire: torch.Tensor, like: torch.Tensor, owner: int, use: Use) -> torch.Tensor:
+    def _wire(self, like: torch.Tensor, rows: int) -> torch.Tensor:
+        """The shape of what crosses for `rows` rows; holds no memory."""
+        return self._codec.wire(rows, like.shape[1], like.dtype, torch.device("meta"))
+
+    def _open(
+        self, envelope: torch.Tensor, like: torch.Tensor, rows: int, owner: int, use: Use
+    ) -> torch.Tensor:
+        wire = unseal(envelope, self._wire(like, rows), use.label(owner), self._transport.rank)
         payload = self._codec.decode(wire, like.shape[1], like.dtype)
         if use.history is not None:
             use.history.push(use.stream(owner), payload)
@@ -131,6 +146,13 @@ class Delivery:
         assert use.history is not None, "a policy that skips keeps history"
         return use.history.pull(use.stream(owner))
 
-    def _count_raw(self, payload: torch.Tensor, use: Use, receivers: int) -> None:
-        if use.purpose == "payload":
-            self._transport.ledger.count_raw(use.stream(self._transport.rank), payload.nbytes * receivers)
+    def _count(self, payloads: Sequence[torch.Tensor], use: Use) -> None:
+        """Raw bytes of what is sent; wire bytes of what would have been, had the policy not skipped it."""
+        if use.purpose != "payload":
+            return
+        own, ledger = self._transport.rank, self._transport.ledger
+        if use.sends[own]:
+            ledger.count_raw(use.stream(own), sum(payload.nbytes for payload in payloads))
+        else:
+            saved = sum(self._wire(payload, len(payload)).nbytes for payload in payloads)
+            ledger.count_saved(use.stream(own), saved)

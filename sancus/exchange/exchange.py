@@ -7,7 +7,7 @@ ranks, histories or bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +18,14 @@ import torch
 from sancus.codecs.base import Codec
 from sancus.codecs.full import FullPrecision
 from sancus.comm.base import Transport
-from sancus.comm.ledger import Direction
+from sancus.comm.ledger import DIRECTIONS, Direction
 from sancus.errors import UserError
 from sancus.exchange.aggregate import Aggregate, AggregateThenTransform, Rows
-from sancus.exchange.constant import DenseConstant, SparseConstant, constant_entry, fetch_sparse_rows
+from sancus.exchange.agreement import Agree, Agreement
+from sancus.exchange.constant import DenseConstant, SparseConstant, fetch_sparse_rows
 from sancus.exchange.decisions import Decisions
-from sancus.exchange.delivery import Delivery, Use
+from sancus.exchange.delivery import Arrivals, Delivery, Use
+from sancus.exchange.drift import DriftMeter
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
 from sancus.exchange.history import History
 from sancus.kernels.matrix import SparseMatrix
@@ -31,6 +33,7 @@ from sancus.plans.base import Leg, Plan
 from staleness.base import Policy
 
 Order = Literal["auto", "aggregate-first", "transform-first"]
+Rowlike = torch.Tensor | SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -52,35 +55,53 @@ class Exchange:
         policies: Mapping[Direction, Policy],
         codecs: Mapping[Direction, Codec],
         *,
-        input: torch.Tensor | SparseMatrix,
+        input: Rowlike,
         nodes: torch.Tensor,
         input_plan: Plan | None = None,
         savings: Savings | None = None,
+        agree: Agree = "layer",
+        clip: float | None = None,
+        configuration: bytes = b"",
         seed: int = 0,
     ) -> None:
         """`input [n_i, F]` are the constant features of the own rows, `nodes [n_i]` the user's ids.
 
-        `input_plan` is a plan that picks rows, for sparse features; by default `plan` itself.
+        `input_plan` is a plan that picks rows, for sparse features; by default `plan` itself. `clip` is
+        the threshold `th` of Algorithm 3's GRADIENT_CLIP. `configuration` identifies the run in agreements.
         """
         self.plan = plan
         self.transport = transport
+        self.policies = policies
         self.input = input
         self.nodes = nodes
         self.savings = savings or Savings()
-        self.decisions = Decisions(policies, transport.size)
+        self.decisions = Decisions(transport.size)
         self.history = History()
+        self.drift = DriftMeter()
+        self.agreement = Agreement(
+            policies,
+            transport,
+            self.decisions,
+            _needed(plan, transport, nodes.device),
+            agree=agree,
+            configuration=configuration,
+            device=nodes.device,
+        )
         self.epoch = -1
+        self._clip = clip
         self._seed = seed
+        self._sequence = 0
         self._input_plan = input_plan or plan
         self._deliveries = {side: Delivery(transport, codec) for side, codec in codecs.items()}
         self._exact_delivery = Delivery(transport, FullPrecision())
         self._exact = False
-        self._constant: DenseConstant | SparseConstant | None = None
+        self._constants: dict[bool, DenseConstant | SparseConstant] = {}
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
         self.epoch = epoch
         self.decisions.begin_epoch(epoch)
+        self.agreement.begin_epoch()
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -95,11 +116,7 @@ class Exchange:
             self._exact = before
 
     def propagate(
-        self,
-        h: torch.Tensor | SparseMatrix,
-        layer: int,
-        weight: torch.Tensor | None = None,
-        dropout: float = 0.0,
+        self, h: Rowlike, layer: int, weight: torch.Tensor | None = None, dropout: float = 0.0
     ) -> torch.Tensor:
         """`Â h`, or `Â h W` with the order chosen and a constant input reused.
 
@@ -108,35 +125,35 @@ class Exchange:
         """
         if h is self.input and self.savings.reuse_input:
             return self._constant_input(layer).propagate(weight, dropout, self._key(layer))
+        clean = h if dropout and self._drifts("forward") else None
         h = self.dropout(h, layer, dropout)
+        if weight is not None and self._order(h, weight) == "transform-first":
+            return self._aggregate(h @ weight, layer, None if clean is None else clean @ weight)
+        h, clean = self._dense(h), None if clean is None else self._dense(clean)
         if weight is None:
-            return self._aggregate(self._dense(h), layer)
-        order = self._order(h, weight)
-        if order == "transform-first":
-            return self._aggregate(h @ weight, layer)
-        h = self._dense(h)
+            return self._aggregate(h, layer, clean)
         if h.requires_grad and self.savings.order == "aggregate-first":
-            result: torch.Tensor = AggregateThenTransform.apply(self, layer, h, weight)  # type: ignore[no-untyped-call]
+            result: torch.Tensor = AggregateThenTransform.apply(self, layer, h, weight, clean)  # type: ignore[no-untyped-call]
             return result
-        return self._aggregate(h, layer) @ weight
+        return self._aggregate(h, layer, clean) @ weight
 
-    def rows(self, h: torch.Tensor, layer: int, dropout: float = 0.0) -> torch.Tensor:
+    def rows(self, h: Rowlike, layer: int, dropout: float = 0.0) -> torch.Tensor:
         """Own rows, then the rows that other owners sent: `[n_i + r_i, f]`, the columns of `local_rows`."""
         if not self.plan.picks_rows:
             raise UserError(
                 "this model weighs edges by content, but the plan sends sums; choose --plan halo or --plan block"
             )
-        result: torch.Tensor = Rows.apply(self, layer, self._dense(self.dropout(h, layer, dropout)))  # type: ignore[no-untyped-call]
+        clean = self._dense(h) if dropout and self._drifts("forward") else None
+        dropped = self._dense(self.dropout(h, layer, dropout))
+        result: torch.Tensor = Rows.apply(self, layer, dropped, clean)  # type: ignore[no-untyped-call]
         return result
 
-    @cached_property
+    @property
     def local_rows(self) -> SparseMatrix:
         """Own rows of `Â` over the rows that `rows` returns, `[n_i, n_i + r_i]`."""
-        return self.plan.local_rows()
+        return self.plan.forward.diagonal.matrix if self._absent("forward") else self._all_local_rows
 
-    def dropout(
-        self, h: torch.Tensor | SparseMatrix, layer: int, share: float
-    ) -> torch.Tensor | SparseMatrix:
+    def dropout(self, h: Rowlike, layer: int, share: float) -> Rowlike:
         """Dropout of own rows with the mask that `propagate` and `rows` use at this layer."""
         if not share:
             return h
@@ -144,70 +161,97 @@ class Exchange:
             return drop_sparse(h, share, self.nodes, self._key(layer))
         return drop_dense(h, share, self.nodes, self._key(layer))
 
-    def aggregate(self, h: torch.Tensor, layer: int, direction: Direction) -> torch.Tensor:
+    def aggregate(
+        self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """`T_i = Â_ii H_i + Σ_{j≠i} R_ij (S_ij H_j)`, or its transpose; outside autograd."""
         leg = self.plan.forward if direction == "forward" else self.plan.backward
-        return self._apply(leg, h.contiguous(), *self._use(layer, direction))
+        if direction == "backward":
+            h = self._clipped(h)
+        h = h.contiguous()
+        return _sum(leg, h, self._deliver(leg, h, layer, direction, clean))
 
-    def gather_rows(self, h: torch.Tensor, layer: int) -> torch.Tensor:
+    def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         """Own rows, then received rows by owner; outside autograd."""
         h = h.contiguous()
-        arrivals = self._deliver(self.plan.forward, h, *self._use(layer, "forward"))
+        arrivals = self._deliver(self.plan.forward, h, layer, "forward", clean)
         return torch.cat([h, *(payload for _, payload in arrivals)])
 
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows go back to their owners and add up there; outside autograd."""
         leg, own = self.plan.forward, self.transport.rank
-        sizes = [row_map.rows_in for row_map in leg.add]
-        sizes[own] = 0
-        mine, *received = gradient.contiguous().split([len(self.nodes), *sizes])
-        if self.transport.size == 1:
-            return mine
-        use, delivery = self._use(layer, "backward")
+        gradient = self._clipped(gradient).contiguous()
+        if self.transport.size == 1 or self._absent("forward"):
+            return gradient
+        sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
+        mine, *payloads = gradient.split([len(self.nodes), *sizes])
         rows = [0 if rank == own else row_map.rows_out for rank, row_map in enumerate(leg.make)]
+        use = self._use(layer, "backward", payloads)
         out = mine.clone()
-        for sender, part in delivery.all_to_all(received, rows, use):
+        for sender, part in self._delivery("backward").all_to_all(payloads, rows, use):
             leg.make[sender].transposed.add(part, out)
         return out
 
-    def _apply(self, leg: Leg, h: torch.Tensor, use: Use, delivery: Delivery) -> torch.Tensor:
-        """One leg: the own product is made while the first payloads travel."""
-        arrivals = self._deliver(leg, h, use, delivery)
-        out = leg.diagonal.apply(h)
-        for owner, payload in arrivals:
-            leg.add[owner].add(payload, out)
-        return out
-
     def _deliver(
-        self, leg: Leg, h: torch.Tensor, use: Use, delivery: Delivery
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+        self, leg: Leg, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None
+    ) -> Arrivals:
         if self.transport.size == 1:
             return iter(())
-        own, rows = self.transport.rank, [row_map.rows_in for row_map in leg.add]
+        payloads = self._payloads(leg, h)
+        use = self._use(layer, direction, payloads if clean is None else self._payloads(leg, clean))
+        return _move(leg, payloads, use, self._delivery(direction))
+
+    def _payloads(self, leg: Leg, h: torch.Tensor) -> list[torch.Tensor]:
+        """What this rank would send: one payload for all, or one for each receiver."""
+        own = self.transport.rank
         if leg.broadcast:
-            return delivery.broadcast(leg.make[own].apply(h), rows, use)
-        payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
-        return delivery.all_to_all(payloads, rows, use)
+            return [leg.make[own].apply(h)]
+        return [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
 
-    def _use(self, layer: int, direction: Direction) -> tuple[Use, Delivery]:
+    def _use(self, layer: int, direction: Direction, payloads: Sequence[torch.Tensor]) -> Use:
+        """Who sends now: agreed by all ranks before anyone acts."""
+        self._sequence += 1
         if self._exact:
-            everyone = [True] * self.transport.size
-            return Use(layer, direction, everyone, purpose="evaluation"), self._exact_delivery
-        history = self.history if self.decisions.keeps_history(direction) else None
-        sends = self.decisions.decide(layer, direction) if self.transport.size > 1 else [False]
-        return Use(layer, direction, sends, history), self._deliveries[direction]
+            return self._exact_use(layer, direction, "evaluation")
+        policy, drift = self.policies[direction], 0.0
+        joined = torch.cat(list(payloads)) if policy.drift_norm else payloads[0]
+        use = Use(layer, direction, [], self._sequence, self.epoch)
+        stream = use.stream(self.transport.rank)
+        if policy.drift_norm and self.agreement.needs_drift(layer, direction):
+            drift = self.drift.measure(stream, joined, policy.drift_norm)
+        sends = self.agreement.decide(layer, direction, drift)
+        if policy.drift_norm and sends[self.transport.rank]:
+            self.drift.keep(stream, joined)
+        history = self.history if policy.max_age else None
+        return Use(layer, direction, sends, self._sequence, self.epoch, history, policy.absent)
 
-    def _aggregate(self, h: torch.Tensor, layer: int) -> torch.Tensor:
-        result: torch.Tensor = Aggregate.apply(self, layer, h)  # type: ignore[no-untyped-call]
+    def _exact_use(self, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]) -> Use:
+        everyone = [True] * self.transport.size
+        return Use(layer, direction, everyone, self._sequence, self.epoch, purpose=purpose)
+
+    def _delivery(self, direction: Direction) -> Delivery:
+        return self._exact_delivery if self._exact else self._deliveries[direction]
+
+    def _aggregate(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
+        detached = None if clean is None else clean.detach()
+        result: torch.Tensor = Aggregate.apply(self, layer, h, detached)  # type: ignore[no-untyped-call]
         return result
 
-    def _dense(self, h: torch.Tensor | SparseMatrix) -> torch.Tensor:
+    def _clipped(self, gradient: torch.Tensor) -> torch.Tensor:
+        """GRADIENT_CLIP of Algorithm 3: the own rows' L2 norm is held to `th_i = √p · th`."""
+        if self._clip is None:
+            return gradient
+        limit = self._clip * self.transport.size**0.5
+        norm = gradient.norm().item()
+        return gradient * (limit / norm) if norm > limit else gradient
+
+    def _dense(self, h: Rowlike) -> torch.Tensor:
         dense = h.to_dense() if isinstance(h, SparseMatrix) else h
         if torch.is_grad_enabled() and not self.savings.skip_input_gradient and not dense.requires_grad:
             dense = dense.detach().requires_grad_()
         return dense
 
-    def _order(self, h: torch.Tensor | SparseMatrix, weight: torch.Tensor) -> Order:
+    def _order(self, h: Rowlike, weight: torch.Tensor) -> Order:
         """Which product comes first: the one after which fewer columns cross, forward and backward.
 
         `Â (H W)` sends `f_out` columns forward, and backward too, because `dW = Hᵀ (Âᵀ δ)`. `(Â H) W` sends `f_in`
@@ -223,19 +267,63 @@ class Exchange:
         return "aggregate-first" if wide < narrow else "transform-first"
 
     def _constant_input(self, layer: int) -> DenseConstant | SparseConstant:
-        if self._constant is None:
+        """The constant of this mode: training under `drop` lacks remote rows that evaluation has."""
+        absent = self._absent("forward")
+        if absent not in self._constants:
             with torch.no_grad():
-                self._constant = self._make_constant(layer)
-        return self._constant
+                self._constants[absent] = self._make_constant(layer, absent=absent)
+        return self._constants[absent]
 
-    def _make_constant(self, layer: int) -> DenseConstant | SparseConstant:
-        rank, size = self.transport.rank, self.transport.size
-        if isinstance(self.input, SparseMatrix):
-            entry = constant_entry(layer, rank)
-            return fetch_sparse_rows(self.input, self.nodes, self._input_plan, self.transport, entry)
-        use = Use(layer, "forward", [True] * size)
-        aggregated = self._apply(self.plan.forward, self.input.contiguous(), use, self._exact_delivery)
-        return DenseConstant(aggregated, self.nodes)
+    def _make_constant(self, layer: int, *, absent: bool) -> DenseConstant | SparseConstant:
+        leg, x = self.plan.forward, self.input
+        self._sequence += 1
+        use = self._exact_use(layer, "forward", "evaluation" if self._exact else "payload")
+        if isinstance(x, SparseMatrix):
+            if absent:
+                return SparseConstant(x, self.nodes, leg.diagonal.matrix)
+            entry = use.entry(self.transport.rank)
+            return fetch_sparse_rows(x, self.nodes, self._input_plan, self.transport, entry)
+        x, arrivals = x.contiguous(), iter(())
+        if self.transport.size > 1 and not absent:
+            arrivals = _move(leg, self._payloads(leg, x), use, self._exact_delivery)
+        return DenseConstant(_sum(leg, x, arrivals), self.nodes)
+
+    def _absent(self, direction: Direction) -> bool:
+        """Whether remote rows count as zero in the present mode."""
+        return self.policies[direction].absent and not self._exact
+
+    def _drifts(self, direction: Direction) -> bool:
+        return self.policies[direction].drift_norm is not None and not self._exact
+
+    @cached_property
+    def _all_local_rows(self) -> SparseMatrix:
+        return self.plan.local_rows()
 
     def _key(self, layer: int) -> DropoutKey:
         return DropoutKey(self._seed, self.epoch, layer)
+
+
+def _move(leg: Leg, payloads: list[torch.Tensor], use: Use, delivery: Delivery) -> Arrivals:
+    """Start a leg's collective; what arrives is waited for as it is consumed."""
+    rows = [row_map.rows_in for row_map in leg.add]
+    if leg.broadcast:
+        return delivery.broadcast(payloads[0], rows, use)
+    return delivery.all_to_all(payloads, rows, use)
+
+
+def _sum(leg: Leg, h: torch.Tensor, arrivals: Arrivals) -> torch.Tensor:
+    """Own product, made while the first payloads travel, plus the product of each payload."""
+    out = leg.diagonal.apply(h)
+    for owner, payload in arrivals:
+        leg.add[owner].add(payload, out)
+    return out
+
+
+def _needed(plan: Plan, transport: Transport, device: torch.device) -> dict[Direction, list[bool]]:
+    """For each owner, whether any other rank has a nonzero block for its rows; one gather for all."""
+    legs = (plan.forward, plan.backward)
+    wants = [[not row_map.empty for row_map in leg.add] for leg in legs]
+    mine = torch.tensor(wants, dtype=torch.uint8, device=device)
+    mine[:, transport.rank] = 0
+    anyone = transport.all_gather(mine).amax(dim=0).bool().tolist()
+    return dict(zip(DIRECTIONS, anyone, strict=True))

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TOTALS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes", "sends", "skips")
+TOTALS = ("wire_bytes", "raw_bytes", "saved_bytes", "agreement_bytes", "parameter_bytes", "sends", "skips")
+OF_STREAM = ("wire_bytes", "raw_bytes", "saved_bytes", "sends", "skips")
+ONCE = ("agreement_bytes", "parameter_bytes", "evaluation_bytes", "probe_bytes")
 StreamKey = tuple[int, str, int]
 
 
@@ -20,7 +22,7 @@ class Bill:
     matrix: Counter[tuple[int, int]] = field(default_factory=Counter)  # (owner, receiver) -> payload bytes
 
     def add_stream(self, key: StreamKey, figures: Mapping[str, int]) -> None:
-        """Figures (`wire_bytes`, `raw_bytes`, `sends`, `skips`) of a stream."""
+        """Some of the figures `OF_STREAM`."""
         self.streams.setdefault(key, Counter()).update(figures)
         self.totals.update(figures)
 
@@ -33,13 +35,13 @@ class Bill:
 
     def to_dict(self, epochs: int, ranks: int) -> dict[str, Any]:
         """JSON-ready: per-epoch mean, total, streams, and payload bytes from owner to receiver."""
-        total = {name: self.totals[name] for name in (*TOTALS, "evaluation_bytes")}
+        total = {name: self.totals[name] for name in (*TOTALS, "evaluation_bytes", "probe_bytes")}
         return {
             "per_epoch": {name: total[name] / max(1, epochs) for name in TOTALS},
             "total": total,
             "streams": [
                 {"layer": layer, "direction": direction, "owner": owner}
-                | {name: figures[name] for name in ("wire_bytes", "raw_bytes", "sends", "skips")}
+                | {name: figures[name] for name in OF_STREAM}
                 for (layer, direction, owner), figures in sorted(self.streams.items(), key=_order)
             ],
             "payload_matrix": [
@@ -52,9 +54,9 @@ class Bill:
         """The bill of an earlier process."""
         bill = cls()
         for row in plain["streams"]:
-            figures = {name: row[name] for name in ("wire_bytes", "raw_bytes", "sends", "skips")}
+            figures = {name: row[name] for name in OF_STREAM}
             bill.add_stream((row["layer"], row["direction"], row["owner"]), figures)
-        for name in ("agreement_bytes", "parameter_bytes", "evaluation_bytes"):
+        for name in ONCE:
             bill.totals[name] += plain["total"][name]
         for owner, row in enumerate(plain["payload_matrix"]):
             bill.matrix.update({(owner, receiver): size for receiver, size in enumerate(row) if size})
@@ -70,8 +72,9 @@ def join_ledgers(records: Iterable[Mapping[str, Any]], decided: Mapping[StreamKe
         for layer, direction, owner, receiver, wire in record["payloads"]:
             bill.add_stream((layer, direction, owner), {"wire_bytes": wire})
             bill.matrix[owner, receiver] += wire
-        for layer, direction, owner, raw in record["raw"]:
-            bill.add_stream((layer, direction, owner), {"raw_bytes": raw})
+        for name in ("raw", "saved"):
+            for layer, direction, owner, size in record[name]:
+                bill.add_stream((layer, direction, owner), {f"{name}_bytes": size})
         bill.totals.update(record["totals"])
     return bill
 

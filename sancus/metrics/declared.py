@@ -29,13 +29,14 @@ METRICS: dict[str, Metric] = {
         Metric("comm_seconds", "s", "part of it spent in the transport, waiting included; mean", "mean"),
         Metric("wire_bytes", "B", "payload bytes handed to the transport, once per receiver", "sum"),
         Metric("raw_bytes", "B", "the same payloads before the codec", "sum"),
+        Metric("saved_bytes", "B", "wire bytes of payloads that were skipped", "sum"),
         Metric("agreement_bytes", "B", "bytes by which ranks agree: records and figures", "sum"),
         Metric("parameter_bytes", "B", "bytes of the parameter gradients' all-reduce", "sum"),
         Metric("evaluation_bytes", "B", "payload bytes of the exact evaluation, not part of the bill", "sum"),
         Metric("sends", "", "owners' payloads sent, over all streams", "same"),
         Metric("skips", "", "owners' payloads skipped, over all streams", "same"),
         Metric("max_age", "epochs", "age of the oldest history that was used", "same"),
-        Metric("max_drift", "", "largest drift that was measured", "max"),
+        Metric("max_drift", "", "largest drift that an owner measured; null where none was", "max"),
         Metric("history_bytes", "B", "memory held by histories, all ranks", "sum"),
     )
 }

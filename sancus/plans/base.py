@@ -16,7 +16,7 @@ import torch
 
 from sancus.kernels.base import Kernel
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.maps import RowMap
+from sancus.plans.maps import Product, RowMap
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Leg:
     """One direction of a plan on one rank. Entries for the rank itself are never used."""
 
     broadcast: bool  # one payload for all receivers, moved owner after owner; else one a receiver
-    diagonal: RowMap  # own rows to own rows: never crosses the wire
+    diagonal: Product  # own rows to own rows: never crosses the wire
     make: Sequence[RowMap]  # [p] S: own rows -> payload for receiver r
     add: Sequence[RowMap]  # [p] R: payload of owner j -> own rows
 

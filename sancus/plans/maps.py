@@ -19,6 +19,11 @@ class RowMap(Protocol):
     rows_in: int
     rows_out: int
 
+    @property
+    def empty(self) -> bool:
+        """Whether the image is zero whatever the input."""
+        ...
+
     def apply(self, h: torch.Tensor) -> torch.Tensor:
         """The image of `h [rows_in, f]`, `[rows_out, f]`; may share memory with `h`."""
         ...
@@ -38,6 +43,11 @@ class Identity:
 
     def __init__(self, rows: int) -> None:
         self.rows_in = self.rows_out = rows
+
+    @property
+    def empty(self) -> bool:
+        """Only without rows."""
+        return self.rows_in == 0
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
         """`h` itself."""
@@ -61,6 +71,11 @@ class Pick:
         self.rows_in = rows_in
         self.rows_out = int(index.numel())
 
+    @property
+    def empty(self) -> bool:
+        """Nothing is picked."""
+        return self.rows_out == 0
+
     def apply(self, h: torch.Tensor) -> torch.Tensor:
         """`h[index]`."""
         return h.index_select(0, self.index)
@@ -82,6 +97,11 @@ class Scatter:
         self.index = index
         self.rows_in = int(index.numel())
         self.rows_out = rows_out
+
+    @property
+    def empty(self) -> bool:
+        """Nothing lands."""
+        return self.rows_in == 0
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
         """A new tensor with the rows of `h` in place."""
@@ -105,6 +125,11 @@ class Product:
     def __init__(self, matrix: SparseMatrix) -> None:
         self.matrix = matrix
         self.rows_out, self.rows_in = matrix.shape
+
+    @property
+    def empty(self) -> bool:
+        """The matrix has no entry."""
+        return self.matrix.nnz == 0
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
         """`A h`."""

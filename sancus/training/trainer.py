@@ -29,8 +29,11 @@ LOCAL = (
     "agreement_bytes",
     "parameter_bytes",
     "evaluation_bytes",
+    "saved_bytes",
     "history_bytes",
+    "max_drift",
 )
+UNMEASURED = -1.0
 
 
 @dataclass
@@ -123,10 +126,17 @@ class Trainer:
             "agreement_bytes": ledger.wire_of("agreement"),
             "parameter_bytes": ledger.wire_of("parameter"),
             "evaluation_bytes": ledger.wire_of("evaluation"),
+            "saved_bytes": sum(ledger.saved.values()),
         }
         figures = {name: total - self._counted[name] for name, total in totals.items()}
         self._counted |= totals
-        return figures | {"loss": loss, "seconds": seconds, "history_bytes": self.exchange.history.nbytes}
+        drift = self.exchange.agreement.max_drift
+        return figures | {
+            "loss": loss,
+            "seconds": seconds,
+            "history_bytes": self.exchange.history.nbytes,
+            "max_drift": UNMEASURED if drift is None else drift,
+        }
 
     def _gather(
         self, epoch: int, local: dict[str, float], score: torch.Tensor, *, evaluated: bool
@@ -144,7 +154,9 @@ class Trainer:
         for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
             record[split] = (top / bottom if bottom else 0.0) if evaluated else None
         record |= {"epoch": epoch, "compute_seconds": float(compute.mean())}
-        record |= {"sends": sends, "skips": skips, "max_age": self.exchange.decisions.max_age, "max_drift": None}
+        record |= {"sends": sends, "skips": skips, "max_age": self.exchange.decisions.max_age}
+        if record["max_drift"] == UNMEASURED:
+            record["max_drift"] = None
         return {name: record[name] for name in METRICS}
 
     @property

@@ -19,10 +19,14 @@ CASES = {case.name: case for case in cases()}
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Every case, trained by p ranks in one group."""
     ranks: int = request.param
+    made: dict[str, str] = {}
     folders = {}
     for case in CASES.values():
-        folder = tmp_path_factory.mktemp("shards")
-        folders[case.name] = str(shards_of(case.make_graph(), case.partitioner, ranks, folder))
+        key = f"{case.graph} {case.partitioner} {case.train_nodes}"
+        if key not in made:
+            folder = tmp_path_factory.mktemp("shards")
+            made[key] = str(shards_of(case.make_graph(), case.partitioner, ranks, folder))
+        folders[case.name] = made[key]
     return run_ranks("tests.ranks.law:train_cases", ranks, folders=folders)
 
 

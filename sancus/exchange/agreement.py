@@ -1,0 +1,159 @@
+"""Agreement: no two ranks ever act on different decisions.
+
+A policy that looks at replicated values is asked by every rank for every owner, and needs no message. A
+policy that looks at drift is asked by the owner; its answer is gathered, with a record that says
+where the rank believes it is, before anyone acts:
+
+- `--agree layer`: at every use, on the drift of this moment (Algorithm 3, where `F(i)` is set just
+  before the next broadcast);
+- `--agree epoch`: once, when the epoch begins, for all streams that are known, on the drift that was measured in
+  the epoch before. One message instead of two a layer, decisions that lag by one epoch.
+
+When an epoch begins under any policy that may skip, all ranks also compare the answers that they will act on
+alone. So a policy that is not a pure function of its view is found out before a collective, and
+the rank is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+import xxhash
+
+from sancus.comm.base import AGREEMENT, Transport
+from sancus.comm.errors import DisagreementError
+from sancus.comm.ledger import Direction, Stream
+from sancus.errors import UserError
+from sancus.exchange.decisions import Decisions
+from staleness.base import Policy, View
+
+Agree = Literal["layer", "epoch"]
+RECORD = ("sequence", "epoch", "configuration", "stream", "answers")
+_BITS = 63
+
+
+class Agreement:
+    """Asks the policies, and makes sure that all ranks heard the same."""
+
+    def __init__(
+        self,
+        policies: Mapping[Direction, Policy],
+        transport: Transport,
+        decisions: Decisions,
+        needed: Mapping[Direction, list[bool]],
+        *,
+        agree: Agree = "layer",
+        configuration: bytes = b"",
+        device: torch.device | None = None,
+    ) -> None:
+        """`needed[direction][owner]`: whether any other rank has a nonzero block for the owner's rows."""
+        self.policies = policies
+        self._transport = transport
+        self._decisions = decisions
+        self._needed = needed
+        self._agree = agree
+        self._configuration = xxhash.xxh3_64_intdigest(configuration) >> 1
+        self._device = device
+        self._sequence = 0
+        self._planned: dict[Stream, bool] = {}
+        self._drift: dict[Stream, float] = {}  # own streams, after the last use
+        self.max_drift: float | None = None  # measured by this rank in the current epoch
+
+    def begin_epoch(self) -> None:
+        """Plan the epoch: all answers that can be known now, compared or gathered once."""
+        self.max_drift = None
+        self._planned = {}
+        if self._transport.size == 1 or not any(policy.max_age for policy in self.policies.values()):
+            return
+        own: list[Stream] = []
+        for stream in self._decisions.streams():
+            policy = self.policies[stream.direction]
+            if policy.absent or self._decisions.age(stream) is None:
+                continue
+            if policy.drift_norm is None:
+                self._planned[stream] = self._ask(stream)
+            elif self._agree == "epoch" and stream.owner == self._transport.rank:
+                own.append(stream)
+        answers = [self._ask(stream, self._drift[stream]) for stream in own]
+        rows = self._gather(_digest(self._planned), _digest(self._planned, shape_only=True), answers)
+        for owner, row in enumerate(rows):
+            for stream, send in zip(own, row, strict=True):
+                self._planned[Stream(stream.layer, stream.direction, owner)] = bool(send)
+
+    def needs_drift(self, layer: int, direction: Direction) -> bool:
+        """Whether the owner must measure drift at this use (not before there is something to compare)."""
+        if self.policies[direction].drift_norm is None:
+            return False
+        return self._decisions.age(Stream(layer, direction, self._transport.rank)) is not None
+
+    def decide(self, layer: int, direction: Direction, drift: float = 0.0) -> list[bool]:
+        """SEND or SKIP for every owner `[p]` at this use; the same list on all ranks."""
+        policy, mine = self.policies[direction], self._transport.rank
+        streams = [Stream(layer, direction, owner) for owner in range(self._transport.size)]
+        if policy.absent:
+            sends = [False] * len(streams)
+        elif self._decisions.age(streams[0]) is None:
+            sends = [True] * len(streams)
+        elif streams[0] in self._planned:
+            sends = [self._planned[stream] for stream in streams]
+        elif policy.drift_norm is None:
+            sends = [self._ask(stream) for stream in streams]
+        else:
+            place = xxhash.xxh3_64_intdigest(f"{layer} {direction}".encode()) >> 1
+            sends = [bool(row[0]) for row in self._gather(place, place, [self._ask(streams[mine], drift)])]
+        if policy.drift_norm is not None:
+            self._drift[streams[mine]] = 0.0 if sends[mine] else drift
+            self.max_drift = max(self.max_drift or 0.0, drift)
+        for stream, send in zip(streams, sends, strict=True):
+            self._decisions.note(stream, send)
+        return sends
+
+    def _ask(self, stream: Stream, drift: float = 0.0) -> bool:
+        """The policy's answer, inside its hard cap; whatever else a policy does is the user's error."""
+        policy = self.policies[stream.direction]
+        age = self._decisions.age(stream)
+        assert age is not None
+        if age > policy.max_age:
+            return True
+        view = View(
+            self._decisions.epoch,
+            stream.layer,
+            stream.direction,
+            stream.owner,
+            self._transport.size,
+            age,
+            self._decisions.since_first(stream),
+            self._needed[stream.direction][stream.owner],
+            drift,
+        )
+        where = f"policy {type(policy).__name__}, epoch {view.epoch}, layer {view.layer}, {view.direction}"
+        try:
+            answer = policy.decide(view)
+        except Exception as error:
+            raise UserError(f"{where}: decide raised {type(error).__name__}: {error}") from error
+        if not isinstance(answer, bool):
+            raise UserError(f"{where}: decide returned {answer!r}; it must return SEND (True) or SKIP (False)")
+        return answer
+
+    def _gather(self, answers_digest: int, place: int, answers: list[bool]) -> list[list[int]]:
+        """Everyone's answers `[p, k]`, after checking that everyone stands at the same place."""
+        self._sequence += 1
+        record = [self._sequence, self._decisions.epoch, self._configuration, place, answers_digest]
+        mine = torch.tensor([*record, *answers], dtype=torch.int64, device=self._device)
+        everyone = self._transport.all_gather(mine, AGREEMENT).tolist()
+        for rank, row in enumerate(everyone):
+            for name, value, expected in zip(RECORD, row, everyone[0], strict=False):
+                if value != expected:
+                    raise DisagreementError(
+                        f"rank {rank} disagrees with rank 0 in epoch {self._decisions.epoch}: "
+                        f"its {name} is {value}, not {expected}"
+                    )
+        return [row[len(RECORD) :] for row in everyone]
+
+
+def _digest(planned: Mapping[Stream, bool], *, shape_only: bool = False) -> int:
+    """63 bits of the planned answers, or of the streams alone."""
+    text = repr([(s.layer, s.direction, s.owner, not shape_only and send) for s, send in planned.items()])
+    return xxhash.xxh3_64_intdigest(text.encode()) >> (64 - _BITS)

@@ -1,0 +1,3 @@
+#define ROWS "spmm_rows.h"
+#include "each_type.h"
+#undef ROWS

@@ -1,0 +1,98 @@
+"""The transport's contract, over every backend that runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from sancus.comm import BACKENDS
+from sancus.comm.alone import Alone
+from sancus.comm.base import Transport
+from sancus.comm.errors import CommError
+from sancus.comm.ledger import Entry, Stream
+from sancus.comm.records import broadcast_bytes, gather_json
+from tests.processes import run_ranks
+
+HERE = [backend for backend in BACKENDS if backend != "nccl"]
+PAYLOAD = Entry("payload", Stream(1, "forward", 0))
+
+
+def walk(transport: Transport) -> dict[str, Any]:
+    """Every collective once, with awkward sizes; what this rank saw."""
+    rank, size = transport.rank, transport.size
+    seen: dict[str, Any] = {}
+
+    tensors = [torch.full((3, 2), float(rank)) for _ in range(size)]
+    handles = [transport.broadcast(t, owner, PAYLOAD) for owner, t in enumerate(tensors)]
+    for handle in handles:
+        handle.wait()
+    seen["broadcast"] = [t[0, 0].item() for t in tensors]
+
+    counts = [0 if other == rank else (rank + 2 * other) % 3 for other in range(size)]
+    coming = [0 if other == rank else (other + 2 * rank) % 3 for other in range(size)]
+    rows = [torch.full((n, 2), 10.0 * rank + other) for other, n in enumerate(counts)]
+    received = torch.empty(sum(coming), 2)
+    transport.all_to_all(torch.cat(rows), counts, received, coming, PAYLOAD).wait()
+    expected = torch.cat([torch.full((n, 2), 10.0 * other + rank) for other, n in enumerate(coming)])
+    seen["all_to_all"] = bool(torch.equal(received, expected))
+
+    nothing = torch.empty(0, 2)
+    transport.all_to_all(nothing, [0] * size, nothing.clone(), [0] * size, PAYLOAD).wait()
+
+    generator = torch.Generator().manual_seed(rank)
+    vector = torch.randn(7, dtype=torch.float64, generator=generator)
+    transport.all_reduce(vector)
+    seen["all_reduce"] = vector
+    seen["all_gather"] = transport.all_gather(torch.tensor([rank, size])).tolist()
+    seen["json"] = gather_json(transport, {"rank": rank, "text": "ä" * rank}, torch.device("cpu"))
+    seen["bytes"] = broadcast_bytes(transport, b"abc" if rank == 0 else None, torch.device("cpu"))
+    seen["wire"] = {p: transport.ledger.wire_of(p) for p in ("payload", "parameter")}
+    seen["sent"] = sum(counts) * 2 * 4 + (size - 1) * 3 * 2 * 4
+    return seen
+
+
+def wait_for_nobody(transport: Transport) -> str:
+    """Rank 0 waits for a broadcast that rank 1 never makes; the error it gets."""
+    if transport.rank:
+        return ""
+    transport.timeout = 1.0
+    try:
+        transport.broadcast(torch.empty(4), 1, PAYLOAD).wait()
+    except CommError as error:
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("backend", HERE)
+def test_collectives(backend: str, ranks: int) -> None:
+    results = run_ranks("tests.ranks.test_transport:walk", ranks, backend=backend)
+    total = sum(torch.randn(7, dtype=torch.float64, generator=torch.Generator().manual_seed(r)) for r in range(ranks))
+    for result in results:
+        assert result["broadcast"] == list(range(ranks))
+        assert result["all_to_all"]
+        torch.testing.assert_close(result["all_reduce"], total)
+        assert torch.equal(result["all_reduce"], results[0]["all_reduce"])
+        assert result["all_gather"] == [[rank, ranks] for rank in range(ranks)]
+        assert result["json"] == [{"rank": rank, "text": "ä" * rank} for rank in range(ranks)]
+        assert result["bytes"] == b"abc"
+        assert result["wire"]["payload"] == result["sent"]
+        slices = -(-7 // ranks)
+        assert result["wire"]["parameter"] == 2 * (ranks - 1) * slices * 8
+
+
+def test_all_reduce_gives_the_same_bits_on_every_transport() -> None:
+    results = [run_ranks("tests.ranks.test_transport:walk", 3, backend=b)[0]["all_reduce"] for b in HERE]
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_alone_is_the_identity() -> None:
+    transport = Alone()
+    vector = torch.randn(5)
+    before = vector.clone()
+    transport.all_reduce(vector)
+    assert torch.equal(vector, before)
+    assert torch.equal(transport.all_gather(vector), before[None])
+    assert not transport.ledger.wire
