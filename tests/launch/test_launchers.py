@@ -18,10 +18,10 @@ from tests.command import Launcher, Result, losses, metrics, read_run, run, star
 
 NODES, FEATURES, CLASSES, HIDDEN, LAYERS, EPOCHS = 301, 12, 4, 8, 3, 10
 GRAPH = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degree=6"
-FLAGS = f"--layers {LAYERS} --hidden {HIDDEN} --dtype float64 --epochs {EPOCHS}".split()
+FLAGS = f"--layers {LAYERS} --hidden {HIDDEN} --dtype float64".split()
 LONG = ("train", GRAPH, "--epochs", "1000000")
 TIGHT = 1e-9
-SOON = 20.0  # "within seconds", on a busy machine
+SOON = 30.0  # "within seconds", on a busy machine
 
 Train = Callable[..., Path]
 pytestmark = pytest.mark.slow
@@ -32,11 +32,12 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     """Trains once for every set of arguments, and gives the run's directory."""
     folder, runs = tmp_path_factory.mktemp("runs"), dict[tuple[object, ...], Path]()
 
-    def train(*flags: str, launcher: Launcher = "local", ranks: int = 3) -> Path:
-        key = (*flags, launcher, ranks)
+    def train(*flags: str, epochs: int = EPOCHS, launcher: Launcher = "local", ranks: int = 3) -> Path:
+        key = (*flags, epochs, launcher, ranks)
         if key not in runs:
             out = folder / str(len(runs))
-            result = run("train", GRAPH, *FLAGS, *flags, "--out", out, launcher=launcher, ranks=ranks)
+            asked = (*FLAGS, *flags, "--epochs", str(epochs), "--checkpoint-every", "5", "--out", out)
+            result = run("train", GRAPH, *asked, launcher=launcher, ranks=ranks)
             assert result.code == 0, result
             assert not result.err or launcher != "local", result
             runs[key] = out
@@ -139,7 +140,7 @@ def test_a_run_leaves_arrays_checkpoint_and_report(train: Train) -> None:
     tensors = {"weights.safetensors", "best.safetensors", "optimizer.safetensors"}
     assert {file.name for file in newest.iterdir()} == {*tensors, "state.json", "manifest.json"}
     page = (directory / "report.html").read_text()
-    assert page.lstrip().lower().startswith("<!doctype html") and "src=\"http" not in page
+    assert page.lstrip().lower().startswith("<!doctype html") and 'src="http' not in page
 
 
 def test_predictions_are_in_the_order_of_the_user(train: Train) -> None:
@@ -150,7 +151,7 @@ def test_predictions_are_in_the_order_of_the_user(train: Train) -> None:
 
 
 def test_config_repeats_a_run(train: Train, tmp_path: Path) -> None:
-    first, again = train("--preset", "cagnet", "--model", "sage", ranks=1), tmp_path / "again"
+    first, again = train(ranks=1), tmp_path / "again"
     result = run("train", "--config", first / "run.json", "--out", again)
     assert result.code == 0, result
     assert losses(again) == losses(first)
@@ -160,7 +161,7 @@ def test_config_repeats_a_run(train: Train, tmp_path: Path) -> None:
 
 def test_resume_equals_an_uninterrupted_run(train: Train, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
-    shutil.copytree(train("--epochs", "5", "--preset", "cagnet", "--dropout", "0"), stopped)
+    shutil.copytree(train("--dropout", "0", "--preset", "cagnet", epochs=5), stopped)
     result = run("train", "--resume", stopped, "--epochs", str(EPOCHS))
     assert result.code == 0, result
     assert "resumed from" in result.out and "epoch-00000005" in result.out, result
@@ -175,17 +176,20 @@ def test_resume_equals_an_uninterrupted_run(train: Train, tmp_path: Path) -> Non
 
 
 def test_resume_into_another_directory_with_other_ranks(train: Train, tmp_path: Path) -> None:
-    stopped = train("--epochs", "5")
-    result = run("train", "--resume", stopped, "--epochs", str(EPOCHS), "--ranks", "1", "--out", tmp_path / "new")
+    stopped = train("--dropout", "0", "--preset", "cagnet", epochs=5)
+    result = run(
+        "train", "--resume", stopped, "--epochs", str(EPOCHS), "--ranks", "1", "--out", tmp_path / "new"
+    )
     assert result.code == 0, result
     assert "the checkpoint was made by 3 ranks" in result.out, result
-    np.testing.assert_allclose(losses(tmp_path / "new"), losses(train()), rtol=0, atol=TIGHT)
+    whole = train("--dropout", "0", "--preset", "cagnet")
+    np.testing.assert_allclose(losses(tmp_path / "new"), losses(whole), rtol=0, atol=TIGHT)
     assert len(losses(stopped)) == 5, "the run that was resumed elsewhere is left as it was"
 
 
 def test_a_damaged_checkpoint_is_passed_over(train: Train, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
-    shutil.copytree(train("--checkpoint-every", "5", ranks=1), damaged)
+    shutil.copytree(train(ranks=1), damaged)
     newest = damaged / "checkpoint" / f"epoch-{EPOCHS:08d}" / "weights.safetensors"
     content = bytearray(newest.read_bytes())
     content[-1] ^= 1
@@ -199,7 +203,7 @@ def test_a_damaged_checkpoint_is_passed_over(train: Train, tmp_path: Path) -> No
 
 def test_overwrite_removes_all_of_the_earlier_run(train: Train, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    shutil.copytree(train("--checkpoint-every", "5", ranks=1), out)
+    shutil.copytree(train(ranks=1), out)
     (out / "notes.txt").write_text("mine")
     result = run("train", GRAPH, *FLAGS, "--epochs", "1", "--out", out, "--overwrite", "--quiet")
     assert (result.code, result.out, result.err) == (0, "", ""), result
@@ -240,7 +244,9 @@ def children_of(pid: int) -> set[int]:
 
 def rank_of(pid: int) -> int | None:
     """The rank that a launcher gave a process."""
-    variables = dict(item.partition("=")[::2] for item in Path(f"/proc/{pid}/environ").read_text().split("\0"))
+    variables = dict(
+        item.partition("=")[::2] for item in Path(f"/proc/{pid}/environ").read_text().split("\0")
+    )
     rank = variables.get("RANK", variables.get("PMI_RANK"))
     return int(rank) if rank is not None else None
 
@@ -268,11 +274,10 @@ def strike(
     return result
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_is_named_and_ends_all(rank: int, tmp_path: Path) -> None:
-    result = strike(signal.SIGKILL, tmp_path, rank=rank)
+def test_a_killed_rank_is_named_and_ends_all(tmp_path: Path) -> None:
+    result = strike(signal.SIGKILL, tmp_path, rank=1)
     assert result.code == 1, result
-    assert result.err == f"sancus: rank {rank} was killed by SIGKILL; all ranks were ended\n", result
+    assert result.err == "sancus: rank 1 was killed by SIGKILL; all ranks were ended\n", result
 
 
 @pytest.mark.mpi
@@ -288,9 +293,16 @@ def test_a_killed_rank_ends_all_under_torchrun(tmp_path: Path) -> None:
     assert "exitcode  : -9 (" in result.err and "rank      : 1 (local_rank: 1)" in result.err, result
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
-def test_ranks_end_with_their_launcher(number: int, backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "number"),
+    [
+        ("gloo", signal.SIGINT),
+        ("gloo", signal.SIGKILL),
+        pytest.param("mpi", signal.SIGTERM, marks=pytest.mark.mpi),
+        pytest.param("mpi", signal.SIGKILL, marks=pytest.mark.mpi),
+    ],
+)
+def test_ranks_end_with_their_launcher(backend: str, number: int, tmp_path: Path) -> None:
     result = strike(number, tmp_path, "--backend", backend)
     if number == signal.SIGKILL:
         assert result.code == -number, result
@@ -311,7 +323,6 @@ def test_a_rank_that_hangs_is_named(tmp_path: Path) -> None:
     [
         ("local", ()),
         pytest.param("local", ("--backend", "mpi"), marks=pytest.mark.mpi),
-        ("torchrun", ()),
     ],
 )
 def test_an_error_on_one_rank_ends_all(launcher: Launcher, flags: tuple[str, ...], tmp_path: Path) -> None:
@@ -324,10 +335,9 @@ def test_an_error_on_one_rank_ends_all(launcher: Launcher, flags: tuple[str, ...
         assert result.err.endswith("sancus: rank 1 failed with exit code 1; all ranks were ended\n"), result
 
 
-@pytest.mark.parametrize("launcher", ["local", "torchrun"])
-def test_an_error_on_all_ranks_is_shown_once(launcher: Launcher, tmp_path: Path) -> None:
+def test_an_error_on_all_ranks_is_shown_once(tmp_path: Path) -> None:
     model = ("--model", "tests.launch.plugins:RaisesEverywhere")
-    result = run("train", GRAPH, *model, "--out", tmp_path, launcher=launcher, ranks=2)
+    result = run("train", GRAPH, *model, "--out", tmp_path, launcher="torchrun", ranks=2)
     assert result.code == 1, result
     assert result.err.count("ZeroDivisionError: I have a bug\n") == 1, result
     assert "sancus: rank 0: failed with the error above\n" in result.err, result

@@ -67,7 +67,9 @@ MISTAKES = {
     "graph suffix": Mistake("train {folder}/file.txt", r"must be a \.npz"),
     "no archive": Mistake("train {folder}/noise.npz", r"noise\.npz: is not a \.npz archive"),
     "empty mask": Mistake("train {folder}/mask.npz", r"mask\.npz: val_mask selects no node"),
-    "label": Mistake("train {folder}/label.npz", r"label\.npz: y holds label 7 for node 2; labels are 0 to 2"),
+    "label": Mistake(
+        "train {folder}/label.npz", r"label\.npz: y holds label 7 for node 2; labels are 0 to 2"
+    ),
     "edge": Mistake("train {folder}/edge.npz", r"edge\.npz: edge_index .*node"),
     "nan": Mistake("train {folder}/nan.npz", r"nan\.npz: x .*NaN"),
     "two graphs": Mistake("train a b", r"too many arguments: b"),
@@ -103,7 +105,9 @@ MISTAKES = {
     "config is text": train("--config {folder}/file.txt", r"file\.txt: is not JSON"),
     "config is missing": train("--config {folder}/none", r"none: cannot be read \(No such file"),
     "config is a list": train("--config {folder}/list.json", r"list\.json: holds no settings"),
-    "config misspelt": train("--config {folder}/misspelt.json", r"'epohcs' does not exist; did you mean epochs"),
+    "config misspelt": train(
+        "--config {folder}/misspelt.json", r"'epohcs' does not exist; did you mean epochs"
+    ),
     "config value": train("--config {folder}/value.json", r"--epochs from --config .*\"many\""),
     "report of nothing": Mistake("report {folder}", r"holds no run"),
     "report of what": Mistake("report", r"RUN_DIR requires an argument"),
@@ -363,6 +367,12 @@ def test_mpi_without_mpiexec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_a_closed_pipe_is_no_error() -> None:
     shell = f"{sys.executable} -m sancus list | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", shell], env=environment(), cwd=TOP, capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", shell],
+        env=environment(),
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) in [(launch.EXIT_PIPE, "k", ""), (0, "k", "")]
