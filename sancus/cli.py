@@ -159,6 +159,43 @@ def train(
 
 
 @app.command
+def compare(
+    data: str,
+    /,
+    *flags: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    presets: Annotated[list[str], Parameter(consume_multiple=True)],
+    seeds: int = 1,
+    target: float | None = None,
+    out: Path,
+) -> None:
+    """Train under several presets, interleaved, and show accuracy, bytes and time side by side.
+
+    Parameters
+    ----------
+    data
+        Graph: synthetic, synthetic:reddit@0.05, or a .npz file.
+    flags
+        Any flags of sancus train, for every run: --ranks 4 --epochs 100 ….
+    presets
+        Presets to compare; ratios are to the first.
+    seeds
+        Seeds 0, 1, … of every preset.
+    target
+        Also tell after how many epochs and seconds validation reached this score.
+    out
+        Directory for all runs and compare.json.
+    """
+    from sancus.compare import Comparison, run_all
+    from sancus.report.comparison import comparison_rows
+
+    comparison = Comparison(data, presets, seeds, out, flags, target)
+    for preset in presets:
+        app.parse_args(comparison.arguments(preset, 0), exit_on_error=False, print_error=False)
+    print_table(comparison_rows(run_all(comparison, print_line)))
+    print_line(f"files in {out}")
+
+
+@app.command
 def report(run_dir: Path, /) -> None:
     """Write report.html of a finished or broken run again.
 
@@ -208,6 +245,14 @@ def list_plugins() -> None:
     for name, settings in PRESETS.items():
         table.add_row("preset", name, settings.summary)
     Console().print(table)
+
+
+def print_table(rows: list[list[str]]) -> None:
+    """A plain table; the first row is its head. A line is never broken, so that it can be copied."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print_line("  ".join(cells).rstrip())
 
 
 def print_line(line: str) -> None:

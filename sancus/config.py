@@ -59,8 +59,8 @@ class FactorSettings:
     """Exact saving (auto): send the narrower of H and HW."""
     skip_input_gradient: bool = True
     """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
-    kernel: str = "torch"
-    """Sparse product."""
+    kernel: str = "auto"
+    """Sparse product: auto (native where its library loads, else torch), native, torch or torch-sparse."""
 
     def __post_init__(self) -> None:
         for kind, table, spec in self.specs():

@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,8 +62,9 @@ def load(kind: str, spec: Spec) -> type[Any]:
         sys.path.append(str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UserError(f"{kind} {spec.name!r}: cannot import {module_name!r}: {error}") from error
+    except Exception as error:
+        reason = f"{error}" if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise UserError(f"{kind} {spec.name!r}: cannot import {module_name!r}: {reason}") from error
     found = getattr(module, attribute, None)
     if not callable(found):
         raise UserError(f"{kind} {spec.name!r}: {module_name!r} has no class {attribute!r}")
@@ -74,7 +76,8 @@ def settings_of(kind: str, spec: Spec, given: frozenset[str] = frozenset()) -> d
     target = load(kind, spec)
     hints = typing.get_type_hints(target.__init__)
     parameters = inspect.signature(target).parameters
-    allowed = [name for name in parameters if name not in given]
+    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    allowed = [name for name, p in parameters.items() if name not in given and p.kind not in anything]
     values = {}
     for key, text in spec.settings.items():
         if key not in allowed:
@@ -124,6 +127,8 @@ def _settings(kind: str, text: str, rest: str) -> dict[str, str]:
 
 
 def _convert(kind: str, name: str, key: str, text: str, hint: Any) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next(arm for arm in typing.get_args(hint) if arm is not type(None))
     if typing.get_origin(hint) is typing.Literal:
         allowed = [str(value) for value in typing.get_args(hint)]
         if text not in allowed:

@@ -109,20 +109,30 @@ def make_trainer(config: Config, shard: Shard, transport: Transport, device: tor
     with torch.random.fork_rng():
         torch.manual_seed(config.training.seed)
         spec = parse("model", MODELS, config.model)
-        model = build("model", MODELS, spec.name, features=graph["features"], classes=graph["classes"], settings=config.shape)
+        model = build(
+            "model",
+            MODELS,
+            spec.name,
+            features=graph["features"],
+            classes=graph["classes"],
+            settings=config.shape,
+        )
     return Trainer(model.to(device, dtype), exchange, _task(shard, dtype, device), config.training)
 
 
 def check_agreement(transport: Transport, config: Config, shard: Shard, device: torch.device) -> None:
     """All ranks compare a hash of configuration and data; a rank that differs is named on all."""
-    data = hashlib.blake2b(repr(sorted(shard.manifest["checksums"].items())).encode(), digest_size=16).digest()
+    data = hashlib.blake2b(
+        repr(sorted(shard.manifest["checksums"].items())).encode(), digest_size=16
+    ).digest()
     for what, digest in (("settings", config.digest()), ("data", data)):
         mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
         everyone = transport.all_gather(mine)
         differing = torch.nonzero((everyone != everyone[0]).any(dim=1)).flatten().tolist()
         if differing:
             raise UserError(
-                f"rank {differing[0]} has other {what} than rank 0; start all ranks with the same command and files"
+                f"rank {differing[0]} has other {what} than rank 0; "
+                "start all ranks with the same command and files"
             )
 
 

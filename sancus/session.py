@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -180,7 +180,7 @@ class Session:
         self.epoch_seconds = carried["epoch_seconds"]
         if carried["ranks"] == self.job.world.size:
             self.job.trainer.exchange.decisions.restore(np.array(carried["decisions"], np.int8))
-            self.earlier = Bill.from_dict(carried["communication"])
+            self.earlier = Bill.from_dict(_without_decisions(carried["communication"]))
         else:
             self.say(
                 f"the checkpoint was made by {carried['ranks']} ranks: weights and optimizer are taken over, "
@@ -197,6 +197,12 @@ class Session:
             f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}  loss {record['loss']:.4f}  {scores}  "
             f"{(record['wire_bytes'] or 0) / 1e6:.3f} MB  {record['seconds']:.3f} s"
         )
+
+
+def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier bill without sends and skips: the restored decisions count those themselves."""
+    streams = [row | {"sends": 0, "skips": 0} for row in communication["streams"]]
+    return dict(communication) | {"streams": streams}
 
 
 def run_rank(

@@ -2,17 +2,18 @@
 
 Words (design §2, §4): a *stream* is (layer, direction, owner). At each use its owner decides SEND or SKIP; on
 SKIP every receiver uses its *history* of the stream, the payload that was last sent. The *version* of a
-history is the epoch it was made in, its *age* is now − version. *Drift* is how far the owner's current payload
-is from what the receivers hold.
+history is the epoch it was made in, its *age* is now − version. *Drift* is how far the owner's current
+payload is from what the receivers hold.
 
 The caller keeps three promises, so that no rule can break them: the first use of a stream is SEND without
-asking; so is every use at which the age would pass `max_age`; and all ranks act on the same answer.
+asking; so is every use at which a history that some rank needs would pass `max_age`; and all ranks act on
+the same answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, get_args
 
 SEND = True
 SKIP = False
@@ -44,8 +45,8 @@ class Policy(Protocol):
     """
 
     max_age: int
-    drift_norm: ClassVar[Norm | None] | Norm | None
-    absent: ClassVar[bool]
+    drift_norm: Norm | None
+    absent: bool
 
     def decide(self, view: View) -> bool:
         """`SEND` or `SKIP`."""
@@ -59,7 +60,19 @@ class Replicated:
     absent: ClassVar[bool] = False
 
 
-def check_bound(name: str, value: int) -> None:
+def check_policy(policy: Policy) -> None:
+    """A policy of a user's may lack what the contract asks for, or hold something else there."""
+    check_bound("max_age", getattr(policy, "max_age", None))
+    norm, absent = getattr(policy, "drift_norm", ""), getattr(policy, "absent", None)
+    if norm not in (None, *get_args(Norm)):
+        raise ValueError(f"drift_norm={norm!r} must be None, {' or '.join(map(repr, get_args(Norm)))}")
+    if not isinstance(absent, bool):
+        raise ValueError(f"absent={absent!r} must be True or False")
+    if not callable(getattr(policy, "decide", None)):
+        raise ValueError("it has no method decide(view)")
+
+
+def check_bound(name: str, value: object) -> None:
     """An age bound is a whole number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name}={value!r} must be a whole number that is not negative")

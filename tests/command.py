@@ -4,7 +4,7 @@
     assert result.code == 0, result
 
 A `Result` prints as the whole story, so a failed assertion shows it. Every command runs in a session of its
-own; at the deadline that session is killed, and nothing else. Caches live in one temporary directory a test run.
+own; at the deadline that session is killed, and nothing else. All commands of a test run share one cache.
 """
 
 from __future__ import annotations

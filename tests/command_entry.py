@@ -1,7 +1,7 @@
 """Many command lines in one go: reads cases as JSON on stdin, runs each in a fork, writes results as JSON.
 
 The parent has imported what every command needs, without torch, so a fork answers in milliseconds and can
-tell whether its command imported torch. A fork that starts a process fails: these commands end before any rank starts.
+tell whether its command imported torch. Starting a process fails: these commands end before any rank starts.
 """
 
 from __future__ import annotations

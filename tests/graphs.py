@@ -65,8 +65,8 @@ def with_train_nodes(graph: Graph, nodes: list[int]) -> Graph:
         graph.features,
         graph.labels,
         mask,
-        graph.val_mask,
-        graph.test_mask,
+        graph.val_mask & ~mask,
+        graph.test_mask & ~mask,
         graph.classes,
         graph.name,
     )

@@ -63,10 +63,6 @@ class Ledger:
         """All bytes of a purpose so far."""
         return sum(wire for (entry, _), wire in self.wire.items() if entry.purpose == purpose)
 
-    def wire_of_stream(self, stream: Stream) -> int:
-        """All payload bytes of a stream so far, over all receivers."""
-        return sum(wire for (entry, _), wire in self.wire.items() if entry.stream == stream)
-
     def record(self) -> dict[str, object]:
         """JSON-ready contents, for the bill that rank 0 joins."""
         return {
@@ -78,6 +74,7 @@ class Ledger:
             "raw": [[s.layer, s.direction, s.owner, raw] for s, raw in self.raw.items()],
             "saved": [[s.layer, s.direction, s.owner, wire] for s, wire in self.saved.items()],
             "totals": {
-                f"{purpose}_bytes": self.wire_of(purpose) for purpose in ("agreement", "parameter", "evaluation", "probe")
+                f"{purpose}_bytes": self.wire_of(purpose)
+                for purpose in ("agreement", "parameter", "evaluation", "probe")
             },
         }

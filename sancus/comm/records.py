@@ -19,7 +19,8 @@ def gather_json(transport: Transport, record: Any, device: torch.device) -> list
     padded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     everyone = transport.all_gather(padded.to(device)).cpu()
     return [
-        json.loads(bytes(row[:length].tolist())) for row, length in zip(everyone, lengths.tolist(), strict=True)
+        json.loads(bytes(row[:length].tolist()))
+        for row, length in zip(everyone, lengths.tolist(), strict=True)
     ]
 
 

@@ -49,7 +49,7 @@ class Aggregate(torch.autograd.Function):
 
 
 class AggregateThenTransform(torch.autograd.Function):
-    """`Z = (Â H) W`; backward is SANCUS eq. 4-5, where `δ` itself travels: `G = Âᵀ δ`, `dH = G Wᵀ`, `dW = Hᵀ G`.
+    """`Z = (Â H) W`; backward is SANCUS eq. 4-5: `δ` itself travels, `G = Âᵀ δ`, `dH = G Wᵀ`, `dW = Hᵀ G`.
 
     This is CAGNET's order: forward sends `f_in` columns, backward `f_out`.
     """

@@ -6,12 +6,12 @@ where the rank believes it is, before anyone acts:
 
 - `--agree layer`: at every use, on the drift of this moment (Algorithm 3, where `F(i)` is set just
   before the next broadcast);
-- `--agree epoch`: once, when the epoch begins, for all streams that are known, on the drift that was measured in
-  the epoch before. One message instead of two a layer, decisions that lag by one epoch.
+- `--agree epoch`: once, when the epoch begins, for all streams that are known, on the drift that was measured
+  in the epoch before. One message instead of two a layer, decisions that lag by one epoch.
 
 When an epoch begins under any policy that may skip, all ranks also compare the answers that they will act on
 alone. So a policy that is not a pure function of its view is found out before a collective, and
-the rank is named.
+the rank is named. A policy that fails on one rank is the same error on all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ import xxhash
 from sancus.comm.base import AGREEMENT, Transport
 from sancus.comm.errors import DisagreementError
 from sancus.comm.ledger import Direction, Stream
+from sancus.comm.records import gather_json
 from sancus.errors import UserError
 from sancus.exchange.decisions import Decisions
-from staleness.base import Policy, View
+from staleness.base import Policy, View, check_policy
 
 Agree = Literal["layer", "epoch"]
 RECORD = ("sequence", "epoch", "configuration", "stream", "answers")
+FAILED = -1  # in the place of the answers' digest: a policy failed on this rank
 _BITS = 63
 
 
@@ -49,13 +51,18 @@ class Agreement:
         device: torch.device | None = None,
     ) -> None:
         """`needed[direction][owner]`: whether any other rank has a nonzero block for the owner's rows."""
+        for policy in policies.values():
+            try:
+                check_policy(policy)
+            except ValueError as error:
+                raise UserError(f"policy {type(policy).__name__}: {error}") from error
         self.policies = policies
         self._transport = transport
         self._decisions = decisions
         self._needed = needed
         self._agree = agree
         self._configuration = xxhash.xxh3_64_intdigest(configuration) >> 1
-        self._device = device
+        self._device = device or torch.device("cpu")
         self._sequence = 0
         self._planned: dict[Stream, bool] = {}
         self._drift: dict[Stream, float] = {}  # own streams, after the last use
@@ -67,17 +74,22 @@ class Agreement:
         self._planned = {}
         if self._transport.size == 1 or not any(policy.max_age for policy in self.policies.values()):
             return
+        asked: dict[Stream, float] = {}
         own: list[Stream] = []
         for stream in self._decisions.streams():
             policy = self.policies[stream.direction]
             if policy.absent or self._decisions.age(stream) is None:
                 continue
             if policy.drift_norm is None:
-                self._planned[stream] = self._ask(stream)
+                asked[stream] = 0.0
             elif self._agree == "epoch" and stream.owner == self._transport.rank:
+                asked[stream] = self._drift[stream]
                 own.append(stream)
-        answers = [self._ask(stream, self._drift[stream]) for stream in own]
-        rows = self._gather(_digest(self._planned), _digest(self._planned, shape_only=True), answers)
+        answers, failure = self._answers(asked)
+        self._planned = {stream: send for stream, send in answers.items() if stream not in own}
+        place = _digest([(s.layer, s.direction, s.owner) for s in self._planned])
+        mine = [answers[stream] for stream in own]
+        rows = self._gather(place, _digest(list(self._planned.values())), mine, failure)
         for owner, row in enumerate(rows):
             for stream, send in zip(own, row, strict=True):
                 self._planned[Stream(stream.layer, stream.direction, owner)] = bool(send)
@@ -101,21 +113,33 @@ class Agreement:
         elif policy.drift_norm is None:
             sends = [self._ask(stream) for stream in streams]
         else:
-            place = xxhash.xxh3_64_intdigest(f"{layer} {direction}".encode()) >> 1
-            sends = [bool(row[0]) for row in self._gather(place, place, [self._ask(streams[mine], drift)])]
+            answers, failure = self._answers({streams[mine]: drift})
+            rows = self._gather(_digest([layer, direction]), 0, [answers[streams[mine]]], failure)
+            sends = [bool(send) for (send,) in rows]
         if policy.drift_norm is not None:
             self._drift[streams[mine]] = 0.0 if sends[mine] else drift
             self.max_drift = max(self.max_drift or 0.0, drift)
         for stream, send in zip(streams, sends, strict=True):
-            self._decisions.note(stream, send)
+            self._decisions.note(stream, send, needed=self._needed[direction][stream.owner])
         return sends
+
+    def _answers(self, asked: Mapping[Stream, float]) -> tuple[dict[Stream, bool], UserError | None]:
+        """The answer for each stream and its drift; or why there is none, which all ranks must hear."""
+        answers = dict.fromkeys(asked, False)
+        try:
+            for stream, drift in asked.items():
+                answers[stream] = self._ask(stream, drift)
+        except UserError as error:
+            return answers, error
+        return answers, None
 
     def _ask(self, stream: Stream, drift: float = 0.0) -> bool:
         """The policy's answer, inside its hard cap; whatever else a policy does is the user's error."""
         policy = self.policies[stream.direction]
+        needed = self._needed[stream.direction][stream.owner]
         age = self._decisions.age(stream)
         assert age is not None
-        if age > policy.max_age:
+        if age > policy.max_age and (needed or not policy.max_age):
             return True
         view = View(
             self._decisions.epoch,
@@ -125,7 +149,7 @@ class Agreement:
             self._transport.size,
             age,
             self._decisions.since_first(stream),
-            self._needed[stream.direction][stream.owner],
+            needed,
             drift,
         )
         where = f"policy {type(policy).__name__}, epoch {view.epoch}, layer {view.layer}, {view.direction}"
@@ -134,15 +158,24 @@ class Agreement:
         except Exception as error:
             raise UserError(f"{where}: decide raised {type(error).__name__}: {error}") from error
         if not isinstance(answer, bool):
-            raise UserError(f"{where}: decide returned {answer!r}; it must return SEND (True) or SKIP (False)")
+            raise UserError(f"{where}: decide returned {answer!r}, neither SEND (True) nor SKIP (False)")
         return answer
 
-    def _gather(self, answers_digest: int, place: int, answers: list[bool]) -> list[list[int]]:
-        """Everyone's answers `[p, k]`, after checking that everyone stands at the same place."""
+    def _gather(
+        self, place: int, replicated: int, answers: list[bool], failure: UserError | None
+    ) -> list[list[int]]:
+        """Everyone's answers `[p, k]`, after checking that everyone stands at the same place.
+
+        `replicated` is a digest of the answers that ranks act on without a message.
+        """
         self._sequence += 1
-        record = [self._sequence, self._decisions.epoch, self._configuration, place, answers_digest]
+        told = FAILED if failure else replicated
+        record = [self._sequence, self._decisions.epoch, self._configuration, place, told]
         mine = torch.tensor([*record, *answers], dtype=torch.int64, device=self._device)
         everyone = self._transport.all_gather(mine, AGREEMENT).tolist()
+        if any(row[len(RECORD) - 1] == FAILED for row in everyone):
+            reasons = gather_json(self._transport, str(failure) if failure else None, self._device)
+            raise UserError(next(filter(None, reasons))) from failure
         for rank, row in enumerate(everyone):
             for name, value, expected in zip(RECORD, row, everyone[0], strict=False):
                 if value != expected:
@@ -153,7 +186,6 @@ class Agreement:
         return [row[len(RECORD) :] for row in everyone]
 
 
-def _digest(planned: Mapping[Stream, bool], *, shape_only: bool = False) -> int:
-    """63 bits of the planned answers, or of the streams alone."""
-    text = repr([(s.layer, s.direction, s.owner, not shape_only and send) for s, send in planned.items()])
-    return xxhash.xxh3_64_intdigest(text.encode()) >> (64 - _BITS)
+def _digest(value: object) -> int:
+    """63 bits of a list of plain values."""
+    return xxhash.xxh3_64_intdigest(repr(value).encode()) >> (64 - _BITS)

@@ -35,13 +35,13 @@ class Decisions:
         """Epochs since the stream's first send."""
         return self.epoch - self._first[stream]
 
-    def note(self, stream: Stream, send: bool) -> None:
-        """The agreed answer of a use."""
+    def note(self, stream: Stream, send: bool, *, needed: bool = True) -> None:
+        """The agreed answer of a use; the age of a history that nobody needs does not count."""
         assert self.epoch in self._log, "begin_epoch comes before the first exchange"
         if send:
             self._version[stream] = self.epoch
             self._first.setdefault(stream, self.epoch)
-        elif (age := self.age(stream)) is not None:
+        elif needed and (age := self.age(stream)) is not None:
             self.max_age = max(self.max_age, age)
         self._log[self.epoch][stream] = send
 

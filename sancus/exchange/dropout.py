@@ -60,7 +60,7 @@ def _row_keys(nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
 
 
 def _column_keys(columns: torch.Tensor) -> torch.Tensor:
-    return (_splitmix(columns + 0x632BE5AB) >> 16).to(torch.int32)
+    return (_splitmix(columns.to(torch.int64) + 0x632BE5AB) >> 16).to(torch.int32)
 
 
 def _hash(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:

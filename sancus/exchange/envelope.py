@@ -69,9 +69,7 @@ def unseal(envelope: torch.Tensor, like: torch.Tensor, label: Label, rank: int) 
     words = envelope[:HEADER].clone().view(torch.int64).tolist()
     expected = label.words(like)
     if words != expected:
-        name, got, wanted = next(
-            (n, g, w) for n, g, w in zip(FIELDS, words, expected, strict=True) if g != w
-        )
+        name, got, wanted = next((n, g, w) for n, g, w in zip(FIELDS, words, expected, strict=True) if g != w)
         raise DisagreementError(
             f"rank {rank}: the payload from rank {label.stream.owner} ({label.stream.direction}, layer "
             f"{label.stream.layer}, epoch {label.version}) has {name} {got}, not {wanted}: the ranks disagree"

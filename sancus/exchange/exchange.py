@@ -120,8 +120,8 @@ class Exchange:
     ) -> torch.Tensor:
         """`Â h`, or `Â h W` with the order chosen and a constant input reused.
 
-        `h [n_i, f_in]`, `weight [f_in, f_out]`. Dropout falls on `h` at the owner, before anything is sent; on a
-        reused dense input it falls on `Â h` instead.
+        `h [n_i, f_in]`, `weight [f_in, f_out]`. Dropout falls on `h` at the owner, before anything is sent;
+        on a reused dense input it falls on `Â h` instead.
         """
         if h is self.input and self.savings.reuse_input:
             return self._constant_input(layer).propagate(weight, dropout, self._key(layer))
@@ -133,7 +133,7 @@ class Exchange:
         if weight is None:
             return self._aggregate(h, layer, clean)
         if h.requires_grad and self.savings.order == "aggregate-first":
-            result: torch.Tensor = AggregateThenTransform.apply(self, layer, h, weight, clean)  # type: ignore[no-untyped-call]
+            result: torch.Tensor = AggregateThenTransform.apply(self, layer, h, weight, clean)
             return result
         return self._aggregate(h, layer, clean) @ weight
 
@@ -141,11 +141,12 @@ class Exchange:
         """Own rows, then the rows that other owners sent: `[n_i + r_i, f]`, the columns of `local_rows`."""
         if not self.plan.picks_rows:
             raise UserError(
-                "this model weighs edges by content, but the plan sends sums; choose --plan halo or --plan block"
+                "this model weighs edges by content, but the plan sends sums; "
+                "choose --plan halo or --plan block"
             )
         clean = self._dense(h) if dropout and self._drifts("forward") else None
         dropped = self._dense(self.dropout(h, layer, dropout))
-        result: torch.Tensor = Rows.apply(self, layer, dropped, clean)  # type: ignore[no-untyped-call]
+        result: torch.Tensor = Rows.apply(self, layer, dropped, clean)
         return result
 
     @property
@@ -234,7 +235,7 @@ class Exchange:
 
     def _aggregate(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         detached = None if clean is None else clean.detach()
-        result: torch.Tensor = Aggregate.apply(self, layer, h, detached)  # type: ignore[no-untyped-call]
+        result: torch.Tensor = Aggregate.apply(self, layer, h, detached)
         return result
 
     def _clipped(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -254,8 +255,8 @@ class Exchange:
     def _order(self, h: Rowlike, weight: torch.Tensor) -> Order:
         """Which product comes first: the one after which fewer columns cross, forward and backward.
 
-        `Â (H W)` sends `f_out` columns forward, and backward too, because `dW = Hᵀ (Âᵀ δ)`. `(Â H) W` sends `f_in`
-        forward, and backward only if the gradient of `H` is needed, because `dW = (Â H)ᵀ δ` is local.
+        `Â (H W)` sends `f_out` columns forward, and backward too, because `dW = Hᵀ (Âᵀ δ)`. `(Â H) W` sends
+        `f_in` forward, and backward only if the gradient of `H` is needed, because `dW = (Â H)ᵀ δ` is local.
         """
         if self.savings.order != "auto":
             return self.savings.order
@@ -283,7 +284,8 @@ class Exchange:
                 return SparseConstant(x, self.nodes, leg.diagonal.matrix)
             entry = use.entry(self.transport.rank)
             return fetch_sparse_rows(x, self.nodes, self._input_plan, self.transport, entry)
-        x, arrivals = x.contiguous(), iter(())
+        x = x.contiguous()
+        arrivals: Arrivals = iter(())
         if self.transport.size > 1 and not absent:
             arrivals = _move(leg, self._payloads(leg, x), use, self._exact_delivery)
         return DenseConstant(_sum(leg, x, arrivals), self.nodes)

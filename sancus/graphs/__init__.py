@@ -1,0 +1,1 @@
+"""A graph in memory, its normalisation, and its shards on disk."""

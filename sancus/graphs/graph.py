@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -68,8 +69,9 @@ class Graph:
     @cached_property
     def directed(self) -> bool:
         """Whether the adjacency differs from its transpose, in pattern or in weight."""
-        difference = self.adjacency - self.adjacency.T
-        return bool(difference.nnz and np.any(difference.data != 0))
+        own, transposed = self.adjacency.sorted_indices(), self.adjacency.T.tocsr()
+        fields = ("indptr", "indices", "data")
+        return not all(np.array_equal(getattr(own, name), getattr(transposed, name)) for name in fields)
 
     def _check_lengths(self, nodes: int) -> None:
         for field in ("features", "labels", "train_mask", "val_mask", "test_mask"):
@@ -90,19 +92,27 @@ class Graph:
             )
 
     def _first_bad_row(self) -> int:
-        if sp.issparse(self.features):
-            entry = int(np.flatnonzero(~np.isfinite(self.features.data))[0])
-            return int(np.searchsorted(self.features.indptr, entry, side="right") - 1)
-        return int(np.flatnonzero(~np.isfinite(self.features).all(axis=1))[0])
+        if isinstance(self.features, np.ndarray):
+            return int(np.flatnonzero(~np.isfinite(self.features).all(axis=1))[0])
+        entry = np.flatnonzero(~np.isfinite(self.features.data))[0]
+        return int(np.searchsorted(self.features.indptr, entry, side="right") - 1)
 
     def _check_labels(self) -> None:
         masks = {"train_mask": self.train_mask, "val_mask": self.val_mask, "test_mask": self.test_mask}
         for name, mask in masks.items():
             if not mask.any():
                 raise UserError(f"{self.name}: {name} selects no node; every split needs at least one")
+        for (name, mask), (other, overlapping) in combinations(masks.items(), 2):
+            both = np.flatnonzero(mask & overlapping)
+            if both.size:
+                raise UserError(
+                    f"{self.name}: {name} and {other} both select node {both[0]}; splits must not overlap"
+                )
         if self.multilabel:
             if self.labels.shape[1] != self.classes:
-                raise UserError(f"{self.name}: labels have {self.labels.shape[1]} columns for {self.classes} classes")
+                raise UserError(
+                    f"{self.name}: labels have {self.labels.shape[1]} columns for {self.classes} classes"
+                )
             return
         bad = np.flatnonzero((self.labels < -1) | (self.labels >= self.classes))
         if bad.size:

@@ -1,9 +1,9 @@
 """Shards on disk: what each rank needs of a partitioned graph, and nothing else.
 
 A shard directory holds `manifest.json` (facts of the whole graph, block offsets, the partition's
-quality, a checksum of every file) and `rank-<i>/<array>.npy`. Arrays are memory-mapped when opened. The
-adjacency is stored raw, with the row sums of own and neighbouring nodes, so one shard serves every
-normalisation. The manifest is written last and the directory renamed into place, so that a directory
+quality, a checksum of every file and of itself) and `rank-<i>/<array>.npy`. Arrays are memory-mapped when
+opened. The adjacency is stored raw, with the row sums of own and neighbouring nodes, so one shard serves
+every normalisation. The manifest is written last and the directory renamed into place, so that a directory
 that exists is whole.
 """
 
@@ -30,7 +30,7 @@ from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import Normalisation, RowSums, normalise, normalise_transposed, row_sums
 from sancus.graphs.operator import Operator
 
-FORMAT = 1
+FORMAT = 2
 Ids = npt.NDArray[np.int64]
 
 
@@ -108,14 +108,16 @@ def write_shards(graph: Graph, assignment: Ids, parts: int, partitioner: str, ta
             "graph": describe(graph),
             "partitioner": partitioner,
             "offsets": blocks.offsets.tolist(),
-            "partition": {"partitioner": partitioner}
-            | quality(graph.adjacency, assignment, parts).to_dict(),
+            "partition": {"partitioner": partitioner} | quality(graph.adjacency, assignment, parts).to_dict(),
             "checksums": checksums,
         }
+        manifest["checksum"] = _checksum_of_facts(manifest)
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1))
         os.replace(partial, target)
     except OSError as error:
-        raise UserError(f"cannot write shards to {target}: {error.strerror}; free space or set SANCUS_HOME") from error
+        raise UserError(
+            f"cannot write shards to {target}: {error.strerror}; free space or set SANCUS_HOME"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -137,11 +139,19 @@ def open_shard(directory: Path, rank: int) -> Shard:
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The facts of a shard directory."""
-    manifest: dict[str, Any] = json.loads((directory / "manifest.json").read_text())
+    path = directory / "manifest.json"
+    damage = UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise damage from error
     if manifest.get("format") != FORMAT:
         raise UserError(
-            f"{directory} has shard format {manifest.get('format')}, this version reads {FORMAT}; delete it and run again"
+            f"{directory} has shard format {manifest.get('format')}, this version reads {FORMAT}; "
+            "delete it and run again"
         )
+    if manifest.pop("checksum", None) != _checksum_of_facts(manifest):
+        raise damage
     return manifest
 
 
@@ -200,6 +210,11 @@ def _save(path: Path, array: npt.NDArray[Any]) -> str:
     with path.open("wb") as file:
         np.save(file, array, allow_pickle=False)
     return _checksum(path)
+
+
+def _checksum_of_facts(manifest: dict[str, Any]) -> str:
+    """Of the facts, not of their spelling in the file."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
 
 
 def _checksum(path: Path) -> str:

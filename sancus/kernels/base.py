@@ -10,10 +10,10 @@ import torch
 
 @dataclass(frozen=True)
 class Csr:
-    """A compressed-row matrix as three tensors."""
+    """A compressed-row matrix as three tensors. Entries may repeat; their order within a row is free."""
 
     crow: torch.Tensor  # [m + 1] int64
-    col: torch.Tensor  # [nnz] int64
+    col: torch.Tensor  # [nnz] int32, or int64 where n > 2^31 - 1
     value: torch.Tensor  # [nnz], the dtype of the run
     shape: tuple[int, int]  # (m, n)
 
@@ -22,7 +22,7 @@ class Kernel(Protocol):
     """`out (+)= A H` for a CSR `A [m, n]` and a dense `H [n, f]`.
 
     The result may not depend on the number of threads by more than rounding; empty rows, empty
-    matrices and `f = 0` are legal.
+    matrices and `f = 0` are legal. `H` may have any strides; `out` is contiguous.
     """
 
     def prepare(self, matrix: Csr) -> object:
@@ -36,3 +36,8 @@ class Kernel(Protocol):
     def accumulate(self, prepared: object, dense: torch.Tensor, out: torch.Tensor) -> None:
         """`out += A H` in place; `out [m, f]` is contiguous."""
         ...
+
+
+def index_dtype(bound: int) -> torch.dtype:
+    """The dtype of numbers below `bound`: int32 as long as they fit."""
+    return torch.int32 if bound <= 2**31 - 1 else torch.int64

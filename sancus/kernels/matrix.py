@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from sancus.kernels.base import Csr, Kernel
+from sancus.kernels.base import Csr, Kernel, index_dtype
 
 
 class SparseMatrix:
@@ -20,7 +21,8 @@ class SparseMatrix:
     """
 
     def __init__(self, csr: Csr, kernel: Kernel) -> None:
-        self.csr = csr
+        """`csr.col` may be of either index dtype; it is kept as int32 where the columns fit."""
+        self.csr = replace(csr, col=csr.col.to(index_dtype(csr.shape[1])))
         self.kernel = kernel
 
     @classmethod
@@ -31,11 +33,20 @@ class SparseMatrix:
         rows, columns = matrix.shape
         csr = Csr(
             torch.from_numpy(np.asarray(matrix.indptr, np.int64)).to(device),
-            torch.from_numpy(np.asarray(matrix.indices, np.int64)).to(device),
+            torch.from_numpy(np.asarray(matrix.indices)).to(device),
             torch.from_numpy(np.array(matrix.data)).to(device, dtype),
             (int(rows), int(columns)),
         )
         return cls(csr, kernel)
+
+    @classmethod
+    def from_torch_sparse(cls, matrix: Any, kernel: Kernel) -> SparseMatrix:
+        """A `torch_sparse.SparseTensor`, sharing its memory where it can; without values every entry is 1."""
+        crow, col, value = matrix.csr()
+        if value is None:
+            value = torch.ones(len(col), device=col.device)
+        rows, columns = matrix.sparse_sizes()
+        return cls(Csr(crow, col, value, (int(rows), int(columns))), kernel)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,15 +87,16 @@ class SparseMatrix:
     def to_dense(self) -> torch.Tensor:
         """`[m, n]`; for the faithful baseline that moves dense inputs, and for tests."""
         dense = torch.zeros(self.shape, dtype=self.dtype, device=self.csr.value.device)
-        return dense.index_put_((self.row_of_entries(), self.csr.col), self.csr.value, accumulate=True)
+        places = self.row_of_entries(), self.csr.col.to(torch.int64)
+        return dense.index_put_(places, self.csr.value, accumulate=True)
 
     def multiply(self, dense: torch.Tensor) -> torch.Tensor:
         """`A H`, outside autograd."""
-        return self.kernel.multiply(self._prepared, dense.contiguous())
+        return self.kernel.multiply(self._prepared, dense)
 
     def accumulate(self, dense: torch.Tensor, out: torch.Tensor) -> None:
         """`out += A H`, outside autograd."""
-        self.kernel.accumulate(self._prepared, dense.contiguous(), out)
+        self.kernel.accumulate(self._prepared, dense, out)
 
     def __matmul__(self, dense: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = _Product.apply(self, dense)  # type: ignore[no-untyped-call]
@@ -97,10 +109,20 @@ class SparseMatrix:
     @cached_property
     def _transposition(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Order of the entries by column (stable, so rows ascend), with the transpose's crow and col."""
+        if self.csr.col.device.type == "cpu":
+            return self._transposition_on_cpu()
         order = torch.argsort(self.csr.col, stable=True)
         counts = torch.bincount(self.csr.col, minlength=self.shape[1])
         crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return order, crow, self.row_of_entries()[order]
+
+    def _transposition_on_cpu(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The same by scipy's counting sort, which is linear."""
+        positions = np.arange(self.nnz, dtype=np.int64)
+        parts = (positions, self.csr.col.numpy(), self.csr.crow.numpy())
+        flipped = sp.csr_array(parts, shape=self.shape).tocsc()
+        crow = torch.from_numpy(flipped.indptr.astype(np.int64))
+        return torch.from_numpy(flipped.data), crow, torch.from_numpy(flipped.indices)
 
 
 class _Product(torch.autograd.Function):

@@ -12,12 +12,18 @@ from sancus.kernels.base import Csr
 class TorchKernel:
     """torch's CSR product: MKL on a CPU, cuSPARSE on CUDA (CUDA is untested)."""
 
+    edges = "torch"
+
+    def describe(self) -> str:
+        """For people."""
+        return "torch (CSR)"
+
     def prepare(self, matrix: Csr) -> torch.Tensor:
         """A `torch.sparse_csr` tensor; its beta-state warning is not the user's concern."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
             return torch.sparse_csr_tensor(
-                matrix.crow, matrix.col, matrix.value, matrix.shape, check_invariants=False
+                matrix.crow, matrix.col.to(torch.int64), matrix.value, matrix.shape, check_invariants=False
             )
 
     def multiply(self, prepared: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
@@ -29,4 +35,4 @@ class TorchKernel:
     def accumulate(self, prepared: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
         """`out += A H` in place."""
         if out.numel() and prepared.shape[1]:
-            torch.addmm(out, prepared, dense, out=out)
+            torch.addmm(out, prepared, dense.contiguous(), out=out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,17 +17,27 @@ class MetricsWriter:
         """Start a new file, or keep the epochs before `first_epoch` of an existing one."""
         kept = []
         if first_epoch and path.exists():
-            lines = path.read_text().splitlines()
-            kept = [line for line in lines if json.loads(line)["epoch"] < first_epoch]
+            kept = [line for line in path.read_text().splitlines() if _epoch_of(line) < first_epoch]
         path.write_text("".join(f"{line}\n" for line in kept))
         self._file = path.open("a")
 
     def write(self, record: Mapping[str, float | int | None]) -> None:
-        """One epoch; a name that is not declared is a bug."""
+        """One epoch; a name that is not declared is a bug. JSON has no infinity: it becomes null."""
         assert set(record) == set(METRICS), set(record) ^ set(METRICS)
-        self._file.write(json.dumps(record) + "\n")
+        plain = {
+            name: value if value is None or math.isfinite(value) else None for name, value in record.items()
+        }
+        self._file.write(json.dumps(plain) + "\n")
         self._file.flush()
 
     def close(self) -> None:
         """Done."""
         self._file.close()
+
+
+def _epoch_of(line: str) -> float:
+    """The epoch of a line; infinite for one that a killed process left half-written."""
+    try:
+        return int(json.loads(line)["epoch"])
+    except ValueError:
+        return math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 from typing import ClassVar, Literal
 
 import torch
@@ -23,7 +24,7 @@ class LayerStack(nn.Module, abc.ABC):
         self.settings = settings
         widths = settings.widths(features, classes)
         self.layers = nn.ModuleList(
-            self.make_layer(f_in, f_out) for f_in, f_out in zip(widths, widths[1:], strict=False)
+            self.make_layer(f_in, f_out) for f_in, f_out in itertools.pairwise(widths)
         )
         hidden = widths[1:-1]
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in hidden if settings.norm == "layer")
@@ -50,12 +51,10 @@ class LayerStack(nn.Module, abc.ABC):
             if len(self.norms):
                 z = self.norms[depth](z)
             z = torch.relu(z)
-            h = z + h if self.settings.residual and _same_shape(z, h) else z
+            if self.settings.residual and isinstance(h, torch.Tensor) and z.shape == h.shape:
+                z = z + h
+            h = z
         raise AssertionError("a model has at least one layer")
-
-
-def _same_shape(z: torch.Tensor, h: torch.Tensor | SparseMatrix) -> bool:
-    return isinstance(h, torch.Tensor) and z.shape == h.shape
 
 
 def glorot(f_in: int, f_out: int) -> nn.Parameter:

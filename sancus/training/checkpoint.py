@@ -1,9 +1,9 @@
 """Checkpoints: safetensors and JSON, checksummed, written beside and renamed; the newest two are kept.
 
 `checkpoint/epoch-00000042/` holds `weights.safetensors` (after the last epoch), `best.safetensors` (at the
-best validation epoch), `optimizer.safetensors` and `state.json`; `manifest.json`, written last, has the xxhash of
-each. A directory without a valid manifest is ignored. Only rank 0 touches the disk; the bytes reach the
-other ranks over the transport.
+best validation epoch), `optimizer.safetensors` and `state.json`; `manifest.json`, written last, has the
+xxhash of each. A directory without a valid manifest is ignored. Only rank 0 touches the disk; the bytes
+reach the other ranks over the transport.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def write(folder: Path, epoch: int, files: Files) -> Path:
 
 def read_newest(folder: Path) -> tuple[Files, str]:
     """The newest checkpoint that is whole, and a line that says which it was."""
-    damaged = []
+    damaged: list[str] = []
     for target in sorted(folder.glob("epoch-*"), reverse=True):
         files = _read(target)
         if files is not None:

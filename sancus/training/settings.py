@@ -28,7 +28,7 @@ class TrainingSettings:
     warmup: int = 0
     """Epochs in which the learning rate rises linearly to --lr."""
     patience: int = 0
-    """Stop when validation has not improved for so many epochs; 0: never."""
+    """Stop at an evaluation when validation has not improved for so many epochs; 0: never."""
     eval_every: int = 1
     """Evaluate, fresh and exact, every so many epochs, and after the last."""
     dtype: Literal["float32", "float64"] = "float32"

@@ -57,7 +57,7 @@ class Trainer:
         self.optimizer = _optimizer(model, settings)
         self.next_epoch = 0
         self.best = Best()
-        self._counted = {name: 0.0 for name in LOCAL}
+        self._counted = dict.fromkeys(LOCAL, 0.0)
 
     def run(self, after_epoch: Callable[[Record], None] = lambda record: None) -> None:
         """Train until the last epoch, or until validation has stopped improving."""
@@ -68,10 +68,10 @@ class Trainer:
         """The figures of each epoch as it ends, equal on all ranks."""
         while self.next_epoch < self.settings.epochs:
             epoch = self.next_epoch
-            started = time.perf_counter()
+            started, waited = time.perf_counter(), self._waited()
             loss = self.train_epoch(epoch)
             seconds = time.perf_counter() - started
-            local = self._local_figures(loss, seconds)
+            local = self._local_figures(loss, seconds, self._waited() - waited)
             last = epoch + 1 == self.settings.epochs
             evaluated = last or (epoch + 1) % self.settings.eval_every == 0
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
@@ -79,7 +79,7 @@ class Trainer:
             self._keep_best(epoch, record)
             self.next_epoch = epoch + 1
             yield record
-            if self._out_of_patience(epoch):
+            if evaluated and self._out_of_patience(epoch):
                 return
 
     def train_epoch(self, epoch: int) -> float:
@@ -90,7 +90,7 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad()
         loss = self.task.loss(self.model(self.exchange.input, self.exchange))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._sum_gradients()
         self.optimizer.step()
         return loss.item()
@@ -115,12 +115,14 @@ class Trainer:
         for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
             parameter.grad = part.view_as(parameter)
 
-    def _local_figures(self, loss: float, seconds: float) -> dict[str, float]:
+    def _waited(self) -> float:
+        """Seconds that this rank has spent in the transport so far."""
+        return sum(self.exchange.transport.ledger.seconds.values())
+
+    def _local_figures(self, loss: float, seconds: float, comm_seconds: float) -> dict[str, float]:
         """What only this rank knows of the epoch that just ended, before evaluation."""
         ledger = self.exchange.transport.ledger
-        waited = sum(s for purpose, s in ledger.seconds.items() if purpose != "evaluation")
         totals = {
-            "comm_seconds": waited,
             "wire_bytes": ledger.wire_of("payload"),
             "raw_bytes": sum(ledger.raw.values()),
             "agreement_bytes": ledger.wire_of("agreement"),
@@ -134,17 +136,16 @@ class Trainer:
         return figures | {
             "loss": loss,
             "seconds": seconds,
+            "comm_seconds": comm_seconds,
             "history_bytes": self.exchange.history.nbytes,
             "max_drift": UNMEASURED if drift is None else drift,
         }
 
-    def _gather(
-        self, epoch: int, local: dict[str, float], score: torch.Tensor, *, evaluated: bool
-    ) -> Record:
+    def _gather(self, epoch: int, local: dict[str, float], score: torch.Tensor, *, evaluated: bool) -> Record:
         """Combine every rank's figures; the same record on all ranks."""
         figures = torch.tensor([local[name] for name in LOCAL], dtype=torch.float64)
-        everyone = self.exchange.transport.all_gather(torch.cat([figures, score.reshape(-1)]).to(self._device))
-        everyone = everyone.cpu()
+        mine = torch.cat([figures, score.reshape(-1)]).to(self._device)
+        everyone = self.exchange.transport.all_gather(mine).cpu()
         columns = dict(zip(LOCAL, everyone.T, strict=False))
         _check_finite(epoch, columns["loss"])
         fractions = everyone[:, len(LOCAL) :].sum(dim=0).view(len(SPLITS), 2)
@@ -183,7 +184,8 @@ def _check_finite(epoch: int, losses: torch.Tensor) -> None:
     bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
     if bad:
         raise UserError(
-            f"the loss of rank {bad[0]} is {losses[bad[0]].item()} in epoch {epoch}; lower --lr, or look at the features"
+            f"the loss of rank {bad[0]} is {losses[bad[0]].item()} in epoch {epoch}; "
+            "lower --lr, or look at the features"
         )
 
 

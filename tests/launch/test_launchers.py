@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_cagnet_and_exact_give_the_same_numbers(train: Train) -> None:
 def test_cagnet_moves_what_the_formula_says(train: Train) -> None:
     ranks, itemsize = 3, 8
     widths = [FEATURES, *[HIDDEN] * (LAYERS - 1), CLASSES]
-    values = (ranks - 1) * NODES * sum(a + b for a, b in zip(widths, widths[1:], strict=False))
+    values = (ranks - 1) * NODES * sum(a + b for a, b in pairwise(widths))
     epochs = metrics(train("--dropout", "0", "--preset", "cagnet", ranks=ranks))
     assert [epoch["wire_bytes"] for epoch in epochs] == [values * itemsize] * EPOCHS
     assert [epoch["raw_bytes"] for epoch in epochs] == [values * itemsize] * EPOCHS

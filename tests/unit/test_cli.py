@@ -265,7 +265,7 @@ def test_every_flag_is_explained(answers: dict[str, dict[str, Any]]) -> None:
     assert not [line for line in flags if re.match(r"│ --[a-z-]+( --no-[a-z-]+)?( [A-Z]+)? +(\[.*)?│$", line)]
 
 
-def settings(*args: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def settings(*args: str) -> dict[str, Any]:
     """What `train` would have been called with."""
     _, bound, _ = cli.app.parse_args(["train", *args], exit_on_error=False, print_error=False)
     bound.apply_defaults()
@@ -305,17 +305,15 @@ def earlier(tmp_path: Path) -> Path:
         ("--config CONFIG --preset exact", {"plan": "halo", "order": "auto", "epochs": 7, "preset": "exact"}),
     ],
 )
-def test_flags_beat_presets_beat_files(
-    args: str, expected: dict[str, Any], earlier: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = settings(*args.replace("CONFIG", str(earlier)).split(), monkeypatch=monkeypatch)
+def test_flags_beat_presets_beat_files(args: str, expected: dict[str, Any], earlier: Path) -> None:
+    found = settings(*args.replace("CONFIG", str(earlier)).split())
     assert {name: found[name] for name in expected} == expected
 
 
 def test_a_launcher_overrules_the_ranks_of_a_file(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert settings("--config", str(earlier), monkeypatch=monkeypatch)["ranks"] is None
+    assert settings("--config", str(earlier))["ranks"] is None
 
 
 @pytest.mark.parametrize(

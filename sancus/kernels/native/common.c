@@ -2,8 +2,6 @@
 
 #include "common.h"
 
-#include <unistd.h>
-
 enum { STEPS_A_PART = 16384, PARTS_A_THREAD = 16 };
 
 int sancus_interface(void)
@@ -30,17 +28,6 @@ int sancus_threaded(void)
 {
 #ifdef _OPENMP
     return 1;
-#else
-    return 0;
-#endif
-}
-
-/* Bytes of the last-level cache, or 0 where the system does not say. */
-int64_t sancus_cache_bytes(void)
-{
-#ifdef _SC_LEVEL3_CACHE_SIZE
-    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return bytes > 0 ? bytes : 0;
 #else
     return 0;
 #endif

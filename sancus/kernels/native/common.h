@@ -60,4 +60,12 @@ static inline span equal_rows(int64_t rows, int64_t part, int64_t parts)
     return found;
 }
 
+/* How many entries early the rows of H are fetched: about BYTES_AHEAD of them. */
+static inline int64_t entries_ahead(int64_t row_bytes)
+{
+    enum { BYTES_AHEAD = 32768, MOST_AHEAD = 64, LEAST_AHEAD = 4 };
+    int64_t entries = BYTES_AHEAD / (row_bytes > 0 ? row_bytes : 1);
+    return entries > MOST_AHEAD ? MOST_AHEAD : entries < LEAST_AHEAD ? LEAST_AHEAD : entries;
+}
+
 #endif

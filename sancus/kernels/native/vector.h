@@ -19,6 +19,7 @@
 #undef STORE_SOME
 #undef SPREAD
 #undef FMA
+#undef PORTABLE
 
 #if REAL_BITS == 32
 #define REAL float

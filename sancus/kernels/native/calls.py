@@ -1,0 +1,250 @@
+"""The C functions on tensors: what each needs is checked here, once, before a pointer is taken.
+
+A dense operand may have any distance between its rows; its columns are contiguous, or it is copied.
+Checks are assertions, since a wrong operand is a mistake of ours: `python -O` leaves them out.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from sancus.kernels.native.library import Library, library, threads
+
+COPY, ADD_PICKED, ADD_PLACED = range(3)  # operations of sancus_move_rows
+
+
+def as_rows(dense: torch.Tensor) -> torch.Tensor:
+    """`dense [n, f]` with contiguous columns: itself where that is so."""
+    return dense if dense.stride(1) == 1 or dense.shape[1] <= 1 else dense.contiguous()
+
+
+def spmm(
+    pattern: tuple[torch.Tensor, torch.Tensor],
+    value: torch.Tensor,
+    dense: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    accumulate: bool = False,
+    loaded: Library | None = None,
+) -> None:
+    """`out [m, f] (+)= A H` with `pattern = (crow [m + 1], col [nnz])` and `H [n, f]`.
+
+    `value [nnz]`, or `[nnz, heads]`: then the columns are `heads` groups of equal width, one weight each.
+    """
+    crow, col = pattern
+    heads = value.shape[1] if value.dim() == 2 else 1
+    dense = as_rows(dense)
+    assert _is_pattern(crow, col, len(out)) and value.is_contiguous() and len(value) == len(col)
+    assert _are_real(value, dense, out) and _has_rows(out) and dense.shape[1] == out.shape[1]
+    assert heads > 0 and out.shape[1] % heads == 0, f"{out.shape[1]} columns are not {heads} equal heads"
+    if not out.numel():
+        return
+    native = loaded or library()
+    native.functions.sancus_spmm(
+        native.isa,
+        threads(),
+        out.dtype == torch.float64,
+        col.dtype == torch.int64,
+        len(out),
+        crow.data_ptr(),
+        col.data_ptr(),
+        value.data_ptr(),
+        dense.data_ptr(),
+        dense.stride(0),
+        out.data_ptr(),
+        out.stride(0),
+        heads,
+        out.shape[1] // heads,
+        accumulate,
+    )
+
+
+def move_rows(operation: int, index: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
+    """`out[k] = dense[index[k]]` (COPY), `+=` (ADD_PICKED), or `out[index[k]] += dense[k]` (ADD_PLACED).
+
+    For ADD_PLACED the numbers in `index [rows] int64` are distinct.
+    """
+    dense = as_rows(dense)
+    short = dense if operation == ADD_PLACED else out
+    assert index.dtype == torch.int64 and index.is_contiguous() and len(index) == len(short)
+    assert _are_real(dense, out) and _has_rows(out) and dense.shape[1] == out.shape[1]
+    if not short.numel():
+        return
+    library().functions.sancus_move_rows(
+        threads(),
+        out.dtype == torch.float64,
+        operation,
+        len(index),
+        index.data_ptr(),
+        dense.data_ptr(),
+        dense.stride(0),
+        out.data_ptr(),
+        out.stride(0),
+        out.shape[1],
+    )
+
+
+def sddmm(
+    pattern: tuple[torch.Tensor, torch.Tensor],
+    left: torch.Tensor,
+    right: torch.Tensor,
+    heads: int,
+    *,
+    loaded: Library | None = None,
+) -> torch.Tensor:
+    """`[nnz, heads]`: for each entry (i, j) and head, `<left[i], right[j]>` over the head's columns."""
+    crow, col = pattern
+    left, right = as_rows(left), as_rows(right)
+    assert _is_pattern(crow, col, len(left)) and _are_real(left, right)
+    assert heads > 0 and left.shape[1] == right.shape[1] and left.shape[1] % heads == 0
+    score = left.new_empty(len(col), heads)
+    native = loaded or library()
+    native.functions.sancus_sddmm(
+        native.isa,
+        threads(),
+        left.dtype == torch.float64,
+        col.dtype == torch.int64,
+        len(left),
+        crow.data_ptr(),
+        col.data_ptr(),
+        left.data_ptr(),
+        left.stride(0),
+        right.data_ptr(),
+        right.stride(0),
+        heads,
+        left.shape[1] // heads,
+        score.data_ptr(),
+    )
+    return score
+
+
+def edge_softmax(crow: torch.Tensor, score: torch.Tensor, *, loaded: Library | None = None) -> torch.Tensor:
+    """Softmax of `score [nnz, heads]` over the entries of each row."""
+    score = score.contiguous()
+    assert crow.dtype == torch.int64 and crow.is_contiguous() and _are_real(score)
+    share = torch.empty_like(score)
+    native = loaded or library()
+    native.functions.sancus_edge_softmax(
+        native.isa,
+        threads(),
+        score.dtype == torch.float64,
+        len(crow) - 1,
+        crow.data_ptr(),
+        score.data_ptr(),
+        score.shape[1],
+        share.data_ptr(),
+    )
+    return share
+
+
+def edge_softmax_backward(
+    crow: torch.Tensor, share: torch.Tensor, gradient: torch.Tensor, *, loaded: Library | None = None
+) -> torch.Tensor:
+    """The gradient of the scores `[nnz, heads]` from that of the shares."""
+    share, gradient = share.contiguous(), gradient.contiguous()
+    assert crow.dtype == torch.int64 and crow.is_contiguous()
+    assert _are_real(share, gradient) and share.shape == gradient.shape
+    out = torch.empty_like(share)
+    native = loaded or library()
+    native.functions.sancus_edge_softmax_backward(
+        native.isa,
+        threads(),
+        share.dtype == torch.float64,
+        len(crow) - 1,
+        crow.data_ptr(),
+        share.data_ptr(),
+        gradient.data_ptr(),
+        share.shape[1],
+        out.data_ptr(),
+    )
+    return out
+
+
+def pack(
+    x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, loaded: Library | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Packed rows, zero points, scales, and which rows are finite; `x [n, c]` float32 with c > 0."""
+    x = as_rows(x)
+    rows, columns = x.shape
+    assert x.dtype == torch.float32 and x.device.type == "cpu" and columns > 0
+    assert row_ids.dtype == torch.int64 and row_ids.is_contiguous() and len(row_ids) == rows
+    packed = torch.empty(rows, (columns * bits + 7) // 8, dtype=torch.uint8)
+    zero, scale = torch.empty(rows), torch.empty(rows)
+    finite = torch.empty(rows, dtype=torch.bool)
+    native = loaded or library()
+    native.functions.sancus_pack(
+        native.isa,
+        threads(),
+        bits,
+        seed & (2**64 - 1),
+        rows,
+        columns,
+        x.data_ptr(),
+        x.stride(0),
+        row_ids.data_ptr(),
+        packed.data_ptr(),
+        zero.data_ptr(),
+        scale.data_ptr(),
+        finite.data_ptr(),
+    )
+    return packed, zero, scale, finite
+
+
+def unpack(
+    packed: torch.Tensor,
+    zero: torch.Tensor,
+    scale: torch.Tensor,
+    bits: int,
+    out: torch.Tensor,
+    *,
+    loaded: Library | None = None,
+) -> None:
+    """Decode into `out [n, c]` float32."""
+    rows, columns = out.shape
+    assert packed.is_contiguous() and packed.shape == (rows, (columns * bits + 7) // 8)
+    assert all(t.dtype == torch.float32 and t.is_contiguous() and len(t) == rows for t in (zero, scale))
+    assert packed.dtype == torch.uint8 and out.dtype == torch.float32 and _has_rows(out)
+    native = loaded or library()
+    native.functions.sancus_unpack(
+        native.isa,
+        threads(),
+        bits,
+        rows,
+        columns,
+        packed.data_ptr(),
+        zero.data_ptr(),
+        scale.data_ptr(),
+        out.data_ptr(),
+        out.stride(0),
+    )
+
+
+def check_indices(crow: torch.Tensor, col: torch.Tensor, columns: int) -> None:
+    """Assert that a pattern stays inside its matrix: everything that the C code takes on trust."""
+    assert len(crow) and int(crow[0]) == 0 and int(crow[-1]) == len(col), "crow does not span the entries"
+    assert bool((crow[1:] >= crow[:-1]).all()), "crow descends"
+    if len(col):
+        least, most = torch.aminmax(col)
+        assert 0 <= int(least) and int(most) < columns, f"a column is outside 0 … {columns - 1}"
+
+
+def _is_pattern(crow: torch.Tensor, col: torch.Tensor, rows: int) -> bool:
+    return (
+        crow.dtype == torch.int64
+        and col.dtype in (torch.int32, torch.int64)
+        and len(crow) == rows + 1
+        and crow.is_contiguous()
+        and col.is_contiguous()
+    )
+
+
+def _are_real(*tensors: torch.Tensor) -> bool:
+    """All on the CPU and of one of the two dtypes."""
+    dtype = tensors[0].dtype
+    known = dtype in (torch.float32, torch.float64)
+    return known and all(t.dtype == dtype and t.device.type == "cpu" for t in tensors)
+
+
+def _has_rows(out: torch.Tensor) -> bool:
+    """Whether `out [n, f]` can be written row by row."""
+    return out.dim() == 2 and (out.stride(1) == 1 or out.shape[1] <= 1)

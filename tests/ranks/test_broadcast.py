@@ -1,0 +1,58 @@
+"""The ring broadcast moves the same bytes as the library's, round after overlapping round."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sancus.comm import base
+from sancus.comm.base import Transport
+from sancus.comm.ledger import Entry
+from sancus.comm.probe import choose_broadcast
+from tests.processes import run_ranks
+
+SIZES = (1, 100, base.RING_CHUNK, 3 * base.RING_CHUNK + 17)
+
+
+def rounds(transport: Transport, ring: bool) -> dict[str, object]:
+    """Owners send blocks of several sizes, the next started before the last is waited for."""
+    transport.ring = ring
+    right = []
+    for size in SIZES:
+        for skipping in (None, 1):
+            owners = [owner for owner in range(transport.size) if owner != skipping]
+            tensors = [
+                torch.full((size,), owner + 1 if owner == transport.rank else 0, dtype=torch.uint8)
+                for owner in owners
+            ]
+            handles = []
+            for owner, tensor in zip(owners, tensors, strict=True):
+                handles.append(transport.broadcast(tensor, owner, Entry("evaluation")))
+                if len(handles) > 1:
+                    handles[-2].wait()
+            handles[-1].wait()
+            right += [bool((tensor == owner + 1).all()) for owner, tensor in zip(owners, tensors, strict=True)]
+    return {"right": all(right), "wire": transport.ledger.wire_of("evaluation")}
+
+
+def probe(transport: Transport) -> list[bool]:
+    """What `auto`, `ring` and `library` set."""
+    found = []
+    for asked in ("auto", "ring", "library"):
+        choose_broadcast(transport, asked, torch.device("cpu"))  # type: ignore[arg-type]
+        found.append(transport.ring)
+    return found
+
+
+@pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 3)])
+def test_ring_equals_library(backend: str, ranks: int) -> None:
+    by_ring = run_ranks("tests.ranks.test_broadcast:rounds", ranks, backend=backend, ring=True)
+    by_library = run_ranks("tests.ranks.test_broadcast:rounds", ranks, backend=backend, ring=False)
+    assert all(result["right"] for result in by_ring + by_library)
+    assert [result["wire"] for result in by_ring] == [result["wire"] for result in by_library]
+
+
+def test_all_ranks_choose_the_same_broadcast() -> None:
+    results = run_ranks("tests.ranks.test_broadcast:probe", 3)
+    assert all(result == results[0] for result in results)
+    assert results[0][1:] == [True, False]

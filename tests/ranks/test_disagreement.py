@@ -1,0 +1,94 @@
+"""Ranks that decide differently never use a wrong number: an error names the rank, on gloo and on MPI."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+from sancus.comm.base import Transport
+from sancus.comm.errors import CommError, DisagreementError
+from sancus.config import Config, FactorSettings
+from sancus.exchange.exchange import Exchange
+from sancus.graphs.shards import open_shard
+from sancus.run import make_trainer
+from sancus.training.settings import TrainingSettings
+from staleness.base import Replicated, View
+from tests.graphs import awkward_graph, shards_of
+from tests.processes import run_ranks
+
+RANKS = 3
+
+
+@dataclass(frozen=True)
+class Rogue(Replicated):
+    """Not a pure function of its view: one rank answers differently in epoch 2."""
+
+    rank: int
+    rogue: int
+    max_age: ClassVar[int] = 5
+
+    def decide(self, view: View) -> bool:
+        return view.epoch == 2 and self.rank == self.rogue
+
+
+def prepare(transport: Transport, folder: str, plan: str) -> Exchange:
+    config = Config(factors=FactorSettings(plan=plan), training=TrainingSettings(dtype="float64"))
+    shard = open_shard(Path(folder), transport.rank)
+    return make_trainer(config, shard, transport, torch.device("cpu")).exchange
+
+
+def differ(transport: Transport, folder: str, plan: str, rogue: int) -> str:
+    """Three epochs under a rogue policy; the error that this rank gets."""
+    exchange = prepare(transport, folder, plan)
+    policy = Rogue(transport.rank, rogue)
+    exchange.policies = {"forward": policy, "backward": policy}
+    exchange.agreement.policies = exchange.policies
+    h = torch.ones(len(exchange.nodes), 4, dtype=torch.float64)
+    for epoch in range(2):
+        exchange.begin_epoch(epoch)
+        exchange.aggregate(h, 0, "forward")
+    try:
+        exchange.begin_epoch(2)
+    except DisagreementError as error:
+        return str(error)
+    return "no error"
+
+
+def slip(transport: Transport, folder: str, plan: str, rogue: int) -> str:
+    """One rank leaves out a use behind everyone's back; whatever is received must not be used."""
+    exchange = prepare(transport, folder, plan)
+    transport.timeout = 5.0
+    exchange.begin_epoch(0)
+    rows = torch.full((len(exchange.nodes), 4), float(transport.rank), dtype=torch.float64)
+    for layer in range(3):
+        if not (transport.rank == rogue and layer == 1):
+            exchange.aggregate(rows + 10.0 * layer, layer, "forward")
+    return "no error"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(shards_of(awkward_graph(), "random", RANKS, tmp_path_factory.mktemp("shards")))
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_different_answers_are_found_before_anyone_acts(folder: str, backend: str) -> None:
+    function = "tests.ranks.test_disagreement:differ"
+    results = run_ranks(function, RANKS, backend=backend, folder=folder, plan="block", rogue=1)
+    assert all(re.match(r"rank 1 disagrees with rank 0 in epoch 2: its answers is", r) for r in results)
+
+
+@pytest.mark.parametrize("plan", ["block", "halo"])
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_a_left_out_collective_is_an_error(folder: str, backend: str, plan: str) -> None:
+    function = "tests.ranks.test_disagreement:slip"
+    with pytest.raises(pytest.fail.Exception) as failure:
+        run_ranks(function, RANKS, backend=backend, folder=folder, plan=plan, rogue=2, timeout=60)
+    story = str(failure.value)
+    assert DisagreementError.__name__ in story or CommError.__name__ in story
+    assert re.search(r"rank \d", story)

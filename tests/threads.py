@@ -1,0 +1,103 @@
+"""Ranks as threads of one process: a transport in memory, for tests that need agreement but no network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from sancus.comm.base import Transport
+
+TIMEOUT = 30.0
+
+
+class Board:
+    """Where ranks lay down what they give, and wait for the others."""
+
+    def __init__(self, size: int) -> None:
+        self._barrier = threading.Barrier(size, timeout=TIMEOUT)
+        self._given: list[Any] = [None] * size
+
+    def exchange(self, rank: int, given: Any) -> list[Any]:
+        """What every rank gave in this round."""
+        self._given[rank] = given
+        self._barrier.wait()
+        everyone = list(self._given)
+        self._barrier.wait()
+        return everyone
+
+    def abort(self) -> None:
+        """A rank has failed: whoever waits for it fails too."""
+        self._barrier.abort()
+
+
+class ThreadTransport(Transport):
+    """One rank of a board; every collective happens when it starts."""
+
+    def __init__(self, rank: int, size: int, board: Board) -> None:
+        super().__init__(rank, size, TIMEOUT)
+        self._board = board
+
+    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+        given = self._board.exchange(self.rank, tensor.clone() if self.rank == owner else None)
+        tensor.copy_(given[owner])
+        return lambda: None
+
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
+        raise NotImplementedError("no ring in one process")
+
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
+        raise NotImplementedError("no ring in one process")
+
+    def _all_to_all(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+    ) -> Callable[[], None]:
+        given = self._board.exchange(self.rank, send.clone().split(list(send_counts)))
+        for part, sent in zip(receive.split(list(receive_counts)), given, strict=True):
+            part.copy_(sent[self.rank])
+        return lambda: None
+
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+        gathered.copy_(torch.stack(self._board.exchange(self.rank, tensor.clone())))
+        return lambda: None
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+    def abort(self) -> None:
+        """Nothing to leave."""
+
+
+def run_threads(size: int, function: Callable[[Transport], Any]) -> list[Any]:
+    """`function(transport)` on every rank; its result, or the exception that it raised, by rank."""
+    board = Board(size)
+    outcomes: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            outcomes[rank] = function(ThreadTransport(rank, size, board))
+        except Exception as error:
+            outcomes[rank] = error
+            board.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * TIMEOUT)
+        assert not thread.is_alive(), "a rank hangs"
+    return outcomes
+
+
+def results(outcomes: list[Any]) -> list[Any]:
+    """The same, where no rank may fail."""
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return outcomes
