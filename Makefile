@@ -20,7 +20,7 @@ help:  ## list the targets
 setup: $(VENV)/.project  ## make .venv with the pinned requirements and sancus itself
 
 train: setup  ## train on the synthetic graph; TRAIN_ARGS="..." and TRAIN_OUT=DIR change what and where
-	$(BIN)/sancus train $(TRAIN_ARGS) --out $(TRAIN_OUT)
+	$(BIN)/sancus train $(TRAIN_ARGS) --out $(TRAIN_OUT) --overwrite
 
 # The tests run even where lint complains, and pytest's summary is the last thing printed.
 test: setup  ## lint, types, then every test; PYTEST_ARGS="-k halo" narrows the tests

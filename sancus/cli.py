@@ -155,7 +155,7 @@ def train(
     command = shlex.join(["sancus", *sys.argv[1:]])
     done = run_rank(Request(data, settings, command), world or launch.ALONE, backend, shards, say)
     if done is not None and speaks:
-        print_result(*done)
+        print_result(*done, verbose=settings.output.verbose)
 
 
 @app.command
@@ -186,11 +186,14 @@ def compare(
         Directory for all runs and compare.json.
     """
     from sancus.compare import Comparison, run_all
+    from sancus.prepare import check
     from sancus.report.comparison import comparison_rows
 
     comparison = Comparison(data, presets, seeds, out, flags, target)
     for preset in presets:
-        app.parse_args(comparison.arguments(preset, 0), exit_on_error=False, print_error=False)
+        arguments = comparison.arguments(preset, 0)
+        _, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+        check(data, bound.arguments["settings"], launched=False)
     print_table(comparison_rows(run_all(comparison, print_line)))
     print_line(f"files in {out}")
 
@@ -260,17 +263,13 @@ def print_line(line: str) -> None:
     print(line, flush=True)
 
 
-def print_result(run: dict[str, Any], directory: Path) -> None:
+def print_result(run: dict[str, Any], directory: Path, *, verbose: bool) -> None:
     """The last lines of a run: the bill, the score, and where the files are."""
-    from rich.console import Console
-    from rich.table import Table
+    from sancus.report.summary import bill, breakdown
 
-    from sancus.report.summary import bill
-
-    table = Table("the bill", "", box=None, pad_edge=False)
-    for label, value in bill(run):
-        table.add_row(label, value)
-    Console().print(table)
+    print_table([["the bill", ""], *([label, value] for label, value in bill(run))])
+    if verbose:
+        print_table(breakdown(run))
     result = run["result"]
     print_line(
         f"test {result['metric']} {result['test']:.4f} at the best validation epoch "

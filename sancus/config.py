@@ -121,6 +121,8 @@ class OutputSettings:
     """Write a checkpoint every so many epochs; one is always written at the end."""
     resume: Path | None = None
     """Directory of an earlier run: go on from its newest checkpoint; flags override its settings."""
+    verbose: bool = False
+    """Also print the bill of every layer, direction and owner."""
     quiet: bool = False
     """Print nothing but errors."""
 

@@ -28,6 +28,8 @@ from sancus.plugins import build, parse, settings_of
 
 # Constructor arguments that a plug-in gets from us, not from the user's spec.
 OURS = {"plan": frozenset({"operator", "bench"}), "model": frozenset({"features", "classes", "settings"})}
+# Plug-ins that need nothing to be made, and no torch: their settings are checked by making one.
+PURE = ("partitioner", "policy")
 
 
 def check(data: str, config: Config, *, launched: bool) -> None:
@@ -39,7 +41,9 @@ def check(data: str, config: Config, *, launched: bool) -> None:
     check_source(data)
     for kind, table, spec in [*config.factors.specs(), ("model", MODELS, config.model)]:
         parsed = parse(kind, table, spec)
-        if parsed.settings or parsed.name not in table:
+        if kind in PURE:
+            build(kind, table, spec)
+        elif parsed.settings or parsed.name not in table:
             settings_of(kind, parsed, OURS.get(kind, frozenset()))
     if not launched:
         runfiles.check_directory(config.output)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from sancus import runfiles
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config import Config
 from sancus.errors import UserError
+from sancus.exchange.predict import history_bytes, stream_columns
 from sancus.launch import World
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.metrics.writer import MetricsWriter
+from sancus.models import MODELS
 from sancus.report.page import write_report
 from sancus.run import Job
 from sancus.training import checkpoint
@@ -35,6 +38,26 @@ class Request:
     command: str
 
 
+@dataclass
+class Tally:
+    """Sums and maxima of the epochs so far, earlier processes of a resumed run included."""
+
+    seconds: float = 0.0
+    compute_seconds: float = 0.0
+    comm_seconds: float = 0.0
+    max_age: int = 0
+    max_drift: float | None = None
+
+    def add(self, record: Record) -> None:
+        """One more epoch."""
+        self.seconds += record["seconds"] or 0.0
+        self.compute_seconds += record["compute_seconds"] or 0.0
+        self.comm_seconds += record["comm_seconds"] or 0.0
+        self.max_age = max(self.max_age, int(record["max_age"] or 0))
+        if record["max_drift"] is not None:
+            self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
+
+
 class Session:
     """Runs a job; rank 0 speaks and writes."""
 
@@ -47,7 +70,7 @@ class Session:
         self.writer: MetricsWriter | None = None
         self.earlier = Bill()
         self.seconds_before = 0.0
-        self.epoch_seconds = 0.0
+        self.tally = Tally()
         self.started = time.perf_counter()
 
     def run(self) -> dict[str, Any] | None:
@@ -60,7 +83,7 @@ class Session:
             self.writer = MetricsWriter(self.out / runfiles.METRICS_FILE, trainer.next_epoch)
         every = output.checkpoint_every
         for record in trainer.epochs():
-            self.epoch_seconds += record["seconds"] or 0.0
+            self.tally.add(record)
             if self.writer is not None:
                 self.writer.write(record)
             self._progress(record)
@@ -93,7 +116,7 @@ class Session:
         bill = self._bill()
         memory = gather_json(
             job.transport,
-            {"peak": runfiles.peak_memory(), "history": trainer.exchange.history.nbytes},
+            self._memory(),
             job.device,
         )
         if self.out is None or logits is None:
@@ -109,7 +132,7 @@ class Session:
         write_report(self.out)
         return run
 
-    def _describe(self, bill: Bill, memory: list[dict[str, int]]) -> dict[str, Any]:
+    def _describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
         """The contents of `run.json`."""
         config, job, trainer = self.request.config, self.job, self.job.trainer
         manifest, epochs = job.shard.manifest, trainer.next_epoch
@@ -128,14 +151,38 @@ class Session:
                 "metric": trainer.task.metric,
                 "epochs": epochs,
                 "seconds_total": self.seconds_before + time.perf_counter() - self.started,
-                "seconds_per_epoch": self.epoch_seconds / max(1, epochs),
+                "seconds_per_epoch": self.tally.seconds / max(1, epochs),
+                "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
+                "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
             },
-            "communication": bill.to_dict(epochs, job.world.size),
+            "communication": bill.to_dict(epochs, job.world.size)
+            | {"max_age": self.tally.max_age, "max_drift": self.tally.max_drift},
             "cache": {
                 "history_bytes": [row["history"] for row in memory],
+                "predicted_bytes": [row["predicted"] for row in memory],
+                "drift_bytes": [row["drift"] for row in memory],
                 "share_of_peak": [row["history"] / row["peak"] for row in memory],
             },
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
+        }
+
+    def _memory(self) -> dict[str, int | None]:
+        """What this rank holds: its peak, its histories (measured and predicted), its copies for drift."""
+        exchange, config = self.job.trainer.exchange, self.request.config
+        predicted = None
+        if config.model in MODELS:
+            graph = self.job.shard.manifest["graph"]
+            columns = stream_columns(
+                config.shape.widths(graph["features"], graph["classes"]), exchange.savings
+            )
+            itemsize = getattr(torch, config.training.dtype).itemsize
+            plan, rank = exchange.plan, self.job.world.rank
+            predicted = history_bytes(plan, rank, columns, exchange.policies, itemsize)
+        return {
+            "peak": runfiles.peak_memory(),
+            "history": exchange.history.nbytes,
+            "predicted": predicted,
+            "drift": exchange.drift.nbytes,
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -160,7 +207,7 @@ class Session:
             "decisions": trainer.exchange.decisions.as_array().tolist(),
             "communication": bill.to_dict(trainer.next_epoch, self.job.world.size),
             "seconds_total": self.seconds_before + time.perf_counter() - self.started,
-            "epoch_seconds": self.epoch_seconds,
+            "tally": asdict(self.tally),
             "ranks": self.job.world.size,
             "config": self._settings(),
         }
@@ -177,7 +224,7 @@ class Session:
         shared = {name: broadcast_bytes(transport, files[name] if files else None, device) for name in names}
         carried = checkpoint.unpack(shared, self.job.trainer)
         self.seconds_before = carried["seconds_total"]
-        self.epoch_seconds = carried["epoch_seconds"]
+        self.tally = Tally(**carried["tally"])
         if carried["ranks"] == self.job.world.size:
             self.job.trainer.exchange.decisions.restore(np.array(carried["decisions"], np.int8))
             self.earlier = Bill.from_dict(_without_decisions(carried["communication"]))

@@ -14,23 +14,34 @@ TIMEOUT = 30.0
 
 
 class Board:
-    """Where ranks lay down what they give, and wait for the others."""
+    """Where ranks lay down what they give, round after round, and wait for the others."""
 
     def __init__(self, size: int) -> None:
-        self._barrier = threading.Barrier(size, timeout=TIMEOUT)
-        self._given: list[Any] = [None] * size
+        self._size = size
+        self._changed = threading.Condition()
+        self._rounds: dict[int, dict[int, Any]] = {}
+        self._place = [0] * size
+        self._gone: set[int] = set()
 
     def exchange(self, rank: int, given: Any) -> list[Any]:
-        """What every rank gave in this round."""
-        self._given[rank] = given
-        self._barrier.wait()
-        everyone = list(self._given)
-        self._barrier.wait()
-        return everyone
+        """What every rank gave in this round; a rank that has left is an error of those who wait for it."""
+        with self._changed:
+            number = self._place[rank]
+            self._place[rank] += 1
+            self._rounds.pop(number - 2, None)  # everyone has read it
+            row = self._rounds.setdefault(number, {})
+            row[rank] = given
+            self._changed.notify_all()
+            in_time = self._changed.wait_for(lambda: len(row) == self._size or self._gone - set(row), TIMEOUT)
+            if not in_time or len(row) < self._size:
+                raise RuntimeError(f"rank {min(set(range(self._size)) - set(row))} did not come")
+            return [row[other] for other in range(self._size)]
 
-    def abort(self) -> None:
-        """A rank has failed: whoever waits for it fails too."""
-        self._barrier.abort()
+    def leave(self, rank: int) -> None:
+        """A rank has returned, or failed."""
+        with self._changed:
+            self._gone.add(rank)
+            self._changed.notify_all()
 
 
 class ThreadTransport(Transport):
@@ -84,7 +95,8 @@ def run_threads(size: int, function: Callable[[Transport], Any]) -> list[Any]:
             outcomes[rank] = function(ThreadTransport(rank, size, board))
         except Exception as error:
             outcomes[rank] = error
-            board.abort()
+        finally:
+            board.leave(rank)
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:

@@ -1,12 +1,13 @@
 """What a run will send and remember, in closed form, before it starts.
 
-For models that aggregate once a layer. `f_0 … f_L` are the widths of the layers. Per use of a stream, a payload
-has the columns that `Exchange.propagate` will choose, and a receiver's history of it has the plan's rows.
+For models that aggregate once a layer; `f_0 … f_L` are the widths of the layers. Per use of a stream, a
+payload has the columns that `Exchange.propagate` will choose, and a receiver's history the plan's rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from sancus.comm.ledger import Direction
 from sancus.exchange.exchange import Savings
@@ -19,7 +20,7 @@ Columns = dict[tuple[int, Direction], int]
 def stream_columns(widths: Sequence[int], savings: Savings) -> Columns:
     """Columns of every stream that is used in each epoch, by layer and direction (design §2)."""
     columns: Columns = {}
-    for layer, (f_in, f_out) in enumerate(zip(widths, widths[1:], strict=False)):
+    for layer, (f_in, f_out) in enumerate(pairwise(widths)):
         if layer == 0 and savings.reuse_input:
             continue
         needs_gradient = layer > 0 or not savings.skip_input_gradient

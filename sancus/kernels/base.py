@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -25,15 +25,15 @@ class Kernel(Protocol):
     matrices and `f = 0` are legal. `H` may have any strides; `out` is contiguous.
     """
 
-    def prepare(self, matrix: Csr) -> object:
+    def prepare(self, matrix: Csr) -> Any:
         """Whatever form the kernel wants the matrix in; made once, passed back to `multiply`."""
         ...
 
-    def multiply(self, prepared: object, dense: torch.Tensor) -> torch.Tensor:
+    def multiply(self, prepared: Any, dense: torch.Tensor) -> torch.Tensor:
         """`A H` as a new tensor `[m, f]`."""
         ...
 
-    def accumulate(self, prepared: object, dense: torch.Tensor, out: torch.Tensor) -> None:
+    def accumulate(self, prepared: Any, dense: torch.Tensor, out: torch.Tensor) -> None:
         """`out += A H` in place; `out [m, f]` is contiguous."""
         ...
 

@@ -66,7 +66,7 @@ class SparseMatrix:
     @cached_property
     def transposed(self) -> SparseMatrix:
         """`Aᵀ [n, m]`, stored for the backward pass."""
-        order, crow, col = self._transposition
+        crow, col, order = self.transposition
         flipped = SparseMatrix(
             Csr(crow, col, self.csr.value[order], (self.shape[1], self.shape[0])), self.kernel
         )
@@ -76,7 +76,7 @@ class SparseMatrix:
     def with_values(self, value: torch.Tensor) -> SparseMatrix:
         """The same pattern with other values `[nnz]`; the sorted transpose pattern is shared."""
         matrix = SparseMatrix(Csr(self.csr.crow, self.csr.col, value, self.shape), self.kernel)
-        matrix.__dict__["_transposition"] = self._transposition
+        matrix.__dict__["transposition"] = self.transposition
         return matrix
 
     def row_of_entries(self) -> torch.Tensor:
@@ -99,7 +99,7 @@ class SparseMatrix:
         self.kernel.accumulate(self._prepared, dense, out)
 
     def __matmul__(self, dense: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _Product.apply(self, dense)  # type: ignore[no-untyped-call]
+        result: torch.Tensor = _Product.apply(self, dense)
         return result
 
     @cached_property
@@ -107,14 +107,15 @@ class SparseMatrix:
         return self.kernel.prepare(self.csr)
 
     @cached_property
-    def _transposition(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Order of the entries by column (stable, so rows ascend), with the transpose's crow and col."""
+    def transposition(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """crow and col of the transpose, and the order of its entries (stable, so rows ascend)."""
         if self.csr.col.device.type == "cpu":
             return self._transposition_on_cpu()
         order = torch.argsort(self.csr.col, stable=True)
         counts = torch.bincount(self.csr.col, minlength=self.shape[1])
         crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return order, crow, self.row_of_entries()[order]
+        col = self.row_of_entries()[order].to(index_dtype(self.shape[0]))
+        return crow, col, order
 
     def _transposition_on_cpu(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The same by scipy's counting sort, which is linear."""
@@ -122,7 +123,8 @@ class SparseMatrix:
         parts = (positions, self.csr.col.numpy(), self.csr.crow.numpy())
         flipped = sp.csr_array(parts, shape=self.shape).tocsc()
         crow = torch.from_numpy(flipped.indptr.astype(np.int64))
-        return torch.from_numpy(flipped.data), crow, torch.from_numpy(flipped.indices)
+        col = torch.from_numpy(flipped.indices).to(index_dtype(self.shape[0]))
+        return crow, col, torch.from_numpy(flipped.data)
 
 
 class _Product(torch.autograd.Function):

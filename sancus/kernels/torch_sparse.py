@@ -21,7 +21,8 @@ class TorchSparseKernel:
             self._package: Any = importlib.import_module("torch_sparse")
         except (ImportError, OSError) as error:
             raise UserError(
-                f"kernel 'torch-sparse' cannot be used: {error}; install sancus[torch-sparse] or choose --kernel auto"
+                f"kernel 'torch-sparse' cannot be used: {error}; "
+                "install sancus[torch-sparse], or choose --kernel auto"
             ) from error
 
     def describe(self) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange
-from sancus.kernels.matrix import SparseMatrix
+from sancus.exchange.exchange import Exchange, Rowlike
 from sancus.models.stack import LayerStack, glorot
 
 
@@ -30,7 +29,7 @@ class GraphSAGE(LayerStack):
         return SAGELayer(f_in, f_out)
 
     def apply_layer(
-        self, layer: nn.Module, h: torch.Tensor | SparseMatrix, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
     ) -> torch.Tensor:
         """`Â dropout(H) W_neighbours + dropout(H) W_self + b`, the same mask in both."""
         assert isinstance(layer, SAGELayer)

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange
-from sancus.kernels.matrix import SparseMatrix
+from sancus.exchange.exchange import Exchange, Rowlike
 from sancus.models.settings import ModelSettings
 
 
@@ -35,14 +34,14 @@ class LayerStack(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def apply_layer(
-        self, layer: nn.Module, h: torch.Tensor | SparseMatrix, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
     ) -> torch.Tensor:
         """`[n_i, f_in]` to `[n_i, f_out]`, with dropout on the layer's input."""
 
-    def forward(self, x: torch.Tensor | SparseMatrix, exchange: Exchange) -> torch.Tensor:
+    def forward(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
         """Features `[n_i, F]` to logits `[n_i, C]` of the own rows."""
         dropout = self.settings.dropout if self.training else 0.0
-        h: torch.Tensor | SparseMatrix = x
+        h: Rowlike = x
         last = len(self.layers) - 1
         for depth, layer in enumerate(self.layers):
             z = self.apply_layer(layer, h, exchange, depth, dropout)

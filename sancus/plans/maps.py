@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.rows import add_at, add_taken, take
 
 
 class RowMap(Protocol):
@@ -78,11 +79,11 @@ class Pick:
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
         """`h[index]`."""
-        return h.index_select(0, self.index)
+        return take(h, self.index)
 
     def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
         """`out += h[index]`."""
-        out += h.index_select(0, self.index)
+        add_taken(h, self.index, out)
 
     @property
     def transposed(self) -> Scatter:
@@ -111,7 +112,7 @@ class Scatter:
 
     def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
         """`out[index] += h`."""
-        out.index_add_(0, self.index, h)
+        add_at(h, self.index, out)
 
     @property
     def transposed(self) -> Pick:

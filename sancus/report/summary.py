@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sancus.report.run_files import number, numbers, section
-from sancus.report.units import bytes_text, count_text, score_text, seconds_text, share_text
+from sancus.report.run_files import items, number, numbers, section
+from sancus.report.units import bytes_text, count_text, number_text, score_text, seconds_text, share_text
 
 Rows = list[tuple[str, str]]
 
@@ -59,10 +59,46 @@ def bill(run: dict[str, Any]) -> Rows:
         _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
     skipped = skip_share(run)
     _note(rows, "skips", None if skipped is None else f"{share_text(skipped)} of all decisions")
-    time = section(run, "result")
-    seconds = _mean_and_total(time.get("seconds_per_epoch"), time.get("seconds_total"), seconds_text)
-    _append(rows, "time", seconds)
-    return rows + _memory(run)
+    return rows + _staleness(run) + _time(run) + _memory(run)
+
+
+def _staleness(run: dict[str, Any]) -> Rows:
+    """What skipping saved against `always`, and how old and how far off the histories were."""
+    communication, total = section(run, "communication"), section(run, "communication", "total")
+    rows: Rows = []
+    saved, wire = number(total.get("saved_bytes")), number(total.get("wire_bytes"))
+    if saved is not None and wire is not None and saved + wire:
+        share = share_text(saved / (saved + wire))
+        rows.append(("saved by skipping", f"{bytes_text(saved)} in all ({share} of what always sends)"))
+    age, drift = number(communication.get("max_age")), number(communication.get("max_drift"))
+    if age is not None:
+        rows.append(("oldest history used", f"{count_text(age)} epochs"))
+    if drift is not None:
+        rows.append(("largest drift", number_text(drift)))
+    return rows
+
+
+def _time(run: dict[str, Any]) -> Rows:
+    values = section(run, "result")
+    seconds = _mean_and_total(values.get("seconds_per_epoch"), values.get("seconds_total"), seconds_text)
+    rows: Rows = [] if seconds is None else [("time", seconds)]
+    compute = number(values.get("compute_seconds_per_epoch"))
+    comm = number(values.get("comm_seconds_per_epoch"))
+    if compute is not None and comm is not None:
+        split = f"compute {seconds_text(compute)}, communication {seconds_text(comm)} an epoch"
+        rows.append(("of an epoch's time", split))
+    return rows
+
+
+def breakdown(run: dict[str, Any]) -> list[list[str]]:
+    """Head and one line a stream: layer, direction, owner, bytes, decisions."""
+    lines = [["layer", "direction", "owner", "wire", "saved", "sends", "skips"]]
+    for stream in items(section(run, "communication").get("streams")):
+        sizes = [bytes_text(number(stream.get(key)) or 0) for key in ("wire_bytes", "saved_bytes")]
+        counts = [count_text(number(stream.get(key)) or 0) for key in ("sends", "skips")]
+        place = [str(stream.get(key)) for key in ("layer", "direction", "owner")]
+        lines.append([*place, *sizes, *counts])
+    return lines
 
 
 def skip_share(run: dict[str, Any]) -> float | None:

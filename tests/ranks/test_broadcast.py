@@ -31,7 +31,9 @@ def rounds(transport: Transport, ring: bool) -> dict[str, object]:
                 if len(handles) > 1:
                     handles[-2].wait()
             handles[-1].wait()
-            right += [bool((tensor == owner + 1).all()) for owner, tensor in zip(owners, tensors, strict=True)]
+            right += [
+                bool((tensor == owner + 1).all()) for owner, tensor in zip(owners, tensors, strict=True)
+            ]
     return {"right": all(right), "wire": transport.ledger.wire_of("evaluation")}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_counted_bytes_equal_the_formula(ranks: int, tmp_path: Path) -> None:
     for name, records in results[0].items():
         preset, shape_name, _ = name.split("-")
         widths = SHAPES[shape_name].widths(FEATURES, CLASSES)
-        layers = list(zip(widths, widths[1:], strict=False))
+        layers = list(pairwise(widths))
         cagnet = (ranks - 1) * graph.nodes * sum(a + b for a, b in layers) * 8
         exact = halo * sum(2 * min(a, b) for a, b in layers[1:]) * 8
         for record in records:

@@ -13,9 +13,10 @@ import torch
 from sancus.comm.base import Transport
 from sancus.comm.errors import CommError, DisagreementError
 from sancus.config import Config, FactorSettings
+from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange
 from sancus.graphs.shards import open_shard
-from sancus.run import make_trainer
+from sancus.run import check_agreement, make_trainer
 from sancus.training.settings import TrainingSettings
 from staleness.base import Replicated, View
 from tests.graphs import awkward_graph, shards_of
@@ -71,6 +72,20 @@ def slip(transport: Transport, folder: str, plan: str, rogue: int) -> str:
     return "no error"
 
 
+def mistyped(transport: Transport, folder: str, what: str) -> str:
+    """Rank 2 was started with another seed, or on other data; the error that every rank gets."""
+    odd = transport.rank == 2
+    config = Config(training=TrainingSettings(seed=int(odd and what == "settings")))
+    shard = open_shard(Path(folder), transport.rank)
+    if odd and what == "data":
+        shard.manifest["checksums"]["rank-0/nodes.npy"] = "another"
+    try:
+        check_agreement(transport, config, shard, torch.device("cpu"))
+    except UserError as error:
+        return str(error)
+    return "no error"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(shards_of(awkward_graph(), "random", RANKS, tmp_path_factory.mktemp("shards")))
@@ -81,6 +96,12 @@ def test_different_answers_are_found_before_anyone_acts(folder: str, backend: st
     function = "tests.ranks.test_disagreement:differ"
     results = run_ranks(function, RANKS, backend=backend, folder=folder, plan="block", rogue=1)
     assert all(re.match(r"rank 1 disagrees with rank 0 in epoch 2: its answers is", r) for r in results)
+
+
+@pytest.mark.parametrize("what", ["settings", "data"])
+def test_all_ranks_mean_the_same_run(folder: str, what: str) -> None:
+    results = run_ranks("tests.ranks.test_disagreement:mistyped", RANKS, folder=folder, what=what)
+    assert all(result.startswith(f"rank 2 has other {what} than rank 0") for result in results)
 
 
 @pytest.mark.parametrize("plan", ["block", "halo"])

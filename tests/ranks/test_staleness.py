@@ -160,7 +160,13 @@ def test_gap_zero_is_bit_identical_to_always(outcome: Any) -> None:
 def test_some_settings_do_skip_and_differ(outcome: Any) -> None:
     _, notes = outcome
     always = SETTINGS.index(Setting("always", "always", "halo", True))
-    for policy in ("epoch-fixed:bound=2", "epoch-adaptive:bound=2", "variation-gap:gap=0.05", "never", "drop"):
+    for policy in (
+        "epoch-fixed:bound=2",
+        "epoch-adaptive:bound=2",
+        "variation-gap:gap=0.05",
+        "never",
+        "drop",
+    ):
         place = SETTINGS.index(Setting(policy, "always", "halo", True))
         assert (notes[0][place]["decisions"] == 0).any()
         assert notes[0][place]["losses"] != notes[0][always]["losses"]

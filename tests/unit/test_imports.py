@@ -25,6 +25,17 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.__main__": {"sancus.cli"},
     "sancus.cli": EVERYTHING,
     "sancus.run": EVERYTHING,  # assembles one rank's job
+    "sancus.session": EVERYTHING,  # runs it, and writes its files
+    "sancus.prepare": {
+        "partitioners",
+        "sancus.config",
+        "sancus.datasets",
+        "sancus.graphs",
+        "sancus.models",
+        "sancus.runfiles",
+    },
+    "sancus.compare": {"sancus.runfiles"},
+    "sancus.runfiles": {"sancus.config", "sancus.launch", "sancus.metrics"},
     "sancus.config": {
         "partitioners",
         "staleness",
@@ -34,7 +45,8 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.kernels",
         "sancus.models",
         "sancus.datasets",
-    },  # for their tables: which names exist
+        "sancus.training",
+    },  # for their tables, which names exist, and their settings
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
     "sancus.training": {"sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
@@ -81,6 +93,9 @@ BEFORE_TORCH = (
     "sancus/graphs/graph.py",
     "sancus/launch.py",
     "sancus/plugins.py",
+    "sancus/prepare.py",
+    "sancus/compare.py",
+    "sancus/runfiles.py",
 )
 
 

@@ -2,55 +2,81 @@
 
 #ifndef SANCUS_BITS_GROUP
 #define SANCUS_BITS_GROUP 64 /* values quantised at a time: whole bytes for any number of bits */
-#define SANCUS_BITS_LANES 16
 #endif
+
+#define LANES (4 << ISA_LEVEL)
+#define FLOATS NAME(floats)
+#define WORDS NAME(words)
+#define FLAGS NAME(flags)
+typedef float FLOATS __attribute__((vector_size(4 * LANES)));
+typedef uint32_t WORDS __attribute__((vector_size(4 * LANES)));
+typedef int32_t FLAGS __attribute__((vector_size(4 * LANES))); /* what a comparison gives: 0 or -1 */
+
+/* a where the flag is set, else b. */
+INLINE FLOATS NAME(choose)(FLAGS flag, FLOATS a, FLOATS b)
+{
+    return (FLOATS)((flag & (FLAGS)a) | (~flag & (FLAGS)b));
+}
 
 /* Least and greatest value, and whether all are finite (0 x is 0 only then). */
 INLINE int NAME(range_of)(const float *x, int64_t columns, float *low, float *high)
 {
-    float least[SANCUS_BITS_LANES], most[SANCUS_BITS_LANES], nothing[SANCUS_BITS_LANES];
-    for (int lane = 0; lane < SANCUS_BITS_LANES; lane++) {
-        least[lane] = most[lane] = x[0];
-        nothing[lane] = 0.0f;
-    }
+    float least = x[0], most = x[0], nothing = 0.0f;
     int64_t column = 0;
-    for (; column + SANCUS_BITS_LANES <= columns; column += SANCUS_BITS_LANES)
-        for (int lane = 0; lane < SANCUS_BITS_LANES; lane++) {
-            const float value = x[column + lane];
-            least[lane] = value < least[lane] ? value : least[lane];
-            most[lane] = value > most[lane] ? value : most[lane];
-            nothing[lane] += value * 0.0f;
+    if (columns >= LANES) {
+        FLOATS lows, highs, zeros = {0};
+        memcpy(&lows, x, sizeof lows);
+        highs = lows;
+        for (; column + LANES <= columns; column += LANES) {
+            FLOATS here;
+            memcpy(&here, x + column, sizeof here);
+            lows = NAME(choose)(here < lows, here, lows);
+            highs = NAME(choose)(here > highs, here, highs);
+            zeros += here * 0.0f;
         }
+        for (int lane = 0; lane < LANES; lane++) {
+            least = lows[lane] < least ? lows[lane] : least;
+            most = highs[lane] > most ? highs[lane] : most;
+            nothing += zeros[lane];
+        }
+    }
     for (; column < columns; column++) {
-        least[0] = x[column] < least[0] ? x[column] : least[0];
-        most[0] = x[column] > most[0] ? x[column] : most[0];
-        nothing[0] += x[column] * 0.0f;
+        least = x[column] < least ? x[column] : least;
+        most = x[column] > most ? x[column] : most;
+        nothing += x[column] * 0.0f;
     }
-    for (int lane = 1; lane < SANCUS_BITS_LANES; lane++) {
-        least[0] = least[lane] < least[0] ? least[lane] : least[0];
-        most[0] = most[lane] > most[0] ? most[lane] : most[0];
-        nothing[0] += nothing[lane];
-    }
-    *low = least[0] + 0.0f; /* one zero, not two */
-    *high = most[0] + 0.0f;
-    return nothing[0] == 0.0f;
+    *low = least + 0.0f; /* one zero, not two */
+    *high = most + 0.0f;
+    return nothing == 0.0f;
 }
 
-/* Levels of `count` values that start at column `first`. */
-INLINE void NAME(quantise)(const float *x, int64_t first, int count, float zero, float inverse, float top,
-                           uint64_t key, uint8_t *level)
+/* Levels of SANCUS_BITS_GROUP values that start at column `first`. */
+INLINE void NAME(quantise)(const float *x, int64_t first, float zero, float inverse, float top, uint64_t key,
+                           uint8_t *level)
 {
-    const uint32_t start = (uint32_t)first, low = (uint32_t)key, high = (uint32_t)(key >> 32);
-    for (int k = 0; k < count; k++) {
-        uint32_t hash = (start + (uint32_t)k) * 0x9E3779B9u + low;
+    const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+    uint32_t whole[SANCUS_BITS_GROUP];
+    WORDS column;
+    for (int lane = 0; lane < LANES; lane++)
+        column[lane] = (uint32_t)first + (uint32_t)lane;
+    for (int k = 0; k < SANCUS_BITS_GROUP; k += LANES, column += LANES) {
+        WORDS hash = column * 0x9E3779B9u + low;
         hash = (hash ^ (hash >> 16)) * 0x7FEB352Du + high;
         hash = (hash ^ (hash >> 15)) * 0x846CA68Bu;
         hash ^= hash >> 16;
-        const float uniform = (float)(int32_t)(hash >> 8) * 0x1p-24f;
-        const float scaled = (x[k] - zero) * inverse, inside = scaled < top ? scaled : top;
-        const int32_t floored = (int32_t)inside;
-        level[k] = (uint8_t)(floored + (uniform < inside - (float)floored));
+        const FLOATS uniform = __builtin_convertvector((FLAGS)(hash >> 8), FLOATS) * 0x1p-24f;
+        FLOATS scaled, tops = {0};
+        memcpy(&scaled, x + k, sizeof scaled);
+        tops += top;
+        scaled = (scaled - zero) * inverse;
+        scaled = NAME(choose)(scaled < tops, scaled, tops);
+        const FLAGS floored = __builtin_convertvector(scaled, FLAGS);
+        const FLAGS up = uniform < scaled - __builtin_convertvector(floored, FLOATS);
+        const FLAGS rounded = floored - up;
+        memcpy(whole + k, &rounded, sizeof rounded);
     }
+    for (int k = 0; k < SANCUS_BITS_GROUP; k++)
+        level[k] = (uint8_t)whole[k];
 }
 
 /* Eight levels of one byte each, packed into their low `bits` bytes. */
@@ -100,10 +126,12 @@ INLINE void NAME(pack_row)(const packing *job, int64_t row, const int bits)
         const int64_t left = job->columns - first;
         const int count = left < SANCUS_BITS_GROUP ? (int)left : SANCUS_BITS_GROUP;
         if (count == SANCUS_BITS_GROUP) {
-            NAME(quantise)(x + first, first, SANCUS_BITS_GROUP, low, inverse, top, key, level);
-        } else {
-            memset(level, 0, sizeof level);
-            NAME(quantise)(x + first, first, count, low, inverse, top, key, level);
+            NAME(quantise)(x + first, first, low, inverse, top, key, level);
+        } else { /* what is beyond the row counts as its minimum, level 0 */
+            float padded[SANCUS_BITS_GROUP];
+            for (int k = 0; k < SANCUS_BITS_GROUP; k++)
+                padded[k] = k < count ? x[first + k] : low;
+            NAME(quantise)(padded, first, low, inverse, top, key, level);
         }
         uint8_t group[SANCUS_BITS_GROUP];
         for (int k = 0; k < SANCUS_BITS_GROUP / 8; k++) {
@@ -163,3 +191,8 @@ static TARGET void NAME(unpack)(const void *pointer, int64_t part, int64_t parts
         default: NAME(unpack_row)(job, row, 8); break;
         }
 }
+
+#undef LANES
+#undef FLOATS
+#undef WORDS
+#undef FLAGS

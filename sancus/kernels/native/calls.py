@@ -225,7 +225,7 @@ def check_indices(crow: torch.Tensor, col: torch.Tensor, columns: int) -> None:
     assert bool((crow[1:] >= crow[:-1]).all()), "crow descends"
     if len(col):
         least, most = torch.aminmax(col)
-        assert 0 <= int(least) and int(most) < columns, f"a column is outside 0 … {columns - 1}"
+        assert int(least) >= 0 and int(most) < columns, f"a column is outside 0 … {columns - 1}"
 
 
 def _is_pattern(crow: torch.Tensor, col: torch.Tensor, rows: int) -> bool:

@@ -4,13 +4,13 @@
 
 enum { STEPS_A_PART = 16384, PARTS_A_THREAD = 16 };
 
-int sancus_interface(void)
+EXPORT int sancus_interface(void)
 {
     return SANCUS_INTERFACE;
 }
 
 /* The widest instruction set that this machine runs. */
-int sancus_isa(void)
+EXPORT int sancus_isa(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -24,7 +24,7 @@ int sancus_isa(void)
 }
 
 /* 1 where threads were compiled in. */
-int sancus_threaded(void)
+EXPORT int sancus_threaded(void)
 {
 #ifdef _OPENMP
     return 1;

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define EXPORT __attribute__((visibility("default")))
+
 /* Raise it with every change of an exported function; library.py refuses another number. */
 #define SANCUS_INTERFACE 1
 

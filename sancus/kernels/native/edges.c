@@ -56,9 +56,9 @@ static inline __attribute__((always_inline)) double exp_f64(double x)
 #define BODY "edges_isa.h"
 #include "each_isa.h"
 
-void sancus_sddmm(int isa, int threads, int wide, int long_index, int64_t rows, const int64_t *crow,
-                  const void *col, const void *left, int64_t left_stride, const void *right,
-                  int64_t right_stride, int64_t heads, int64_t width, void *score)
+EXPORT void sancus_sddmm(int isa, int threads, int wide, int long_index, int64_t rows, const int64_t *crow,
+                         const void *col, const void *left, int64_t left_stride, const void *right,
+                         int64_t right_stride, int64_t heads, int64_t width, void *score)
 {
     static const worker WORKERS[2][2][ISA_COUNT] = {
         {PER_ISA(sddmm_f32_i32), PER_ISA(sddmm_f32_i64)},
@@ -69,8 +69,8 @@ void sancus_sddmm(int isa, int threads, int wide, int long_index, int64_t rows, 
     run_parts(WORKERS[wide][long_index][isa], &job, parts_for(size, threads), threads);
 }
 
-void sancus_edge_softmax(int isa, int threads, int wide, int64_t rows, const int64_t *crow, const void *score,
-                         int64_t heads, void *share)
+EXPORT void sancus_edge_softmax(int isa, int threads, int wide, int64_t rows, const int64_t *crow, const void *score,
+                                int64_t heads, void *share)
 {
     static const worker WORKERS[2][ISA_COUNT] = {PER_ISA(softmax_f32), PER_ISA(softmax_f64)};
     softmax job = {crow, score, NULL, share, rows, heads};
@@ -78,8 +78,8 @@ void sancus_edge_softmax(int isa, int threads, int wide, int64_t rows, const int
     run_parts(WORKERS[wide][isa], &job, parts_for(size, threads), threads);
 }
 
-void sancus_edge_softmax_backward(int isa, int threads, int wide, int64_t rows, const int64_t *crow,
-                                  const void *share, const void *gradient, int64_t heads, void *out)
+EXPORT void sancus_edge_softmax_backward(int isa, int threads, int wide, int64_t rows, const int64_t *crow,
+                                         const void *share, const void *gradient, int64_t heads, void *out)
 {
     static const worker WORKERS[2][ISA_COUNT] = {PER_ISA(softmax_back_f32), PER_ISA(softmax_back_f64)};
     softmax job = {crow, share, gradient, out, rows, heads};

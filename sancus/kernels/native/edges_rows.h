@@ -26,7 +26,8 @@ static TARGET void TYPED(sddmm)(const void *pointer, int64_t part, int64_t parts
     const INDEX *col = job->col;
     const REAL *right = job->right;
     REAL *score = job->score;
-    const int64_t end = crow[rows.last], bytes = heads * width * (int64_t)sizeof(REAL), ahead = entries_ahead(bytes);
+    const int64_t end = crow[rows.last], bytes = heads * width * (int64_t)sizeof(REAL);
+    const int64_t ahead = entries_ahead(bytes);
     for (int64_t row = rows.first; row < rows.last; row++) {
         const REAL *left = (const REAL *)job->left + row * job->left_stride;
         for (int64_t entry = crow[row]; entry < crow[row + 1]; entry++) {

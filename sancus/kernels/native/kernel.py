@@ -46,9 +46,7 @@ class NativeKernel:
     def multiply(self, prepared: Pattern, dense: torch.Tensor) -> torch.Tensor:
         """`A H` as a new tensor `[m, f]`."""
         out = dense.new_empty(len(prepared.crow) - 1, dense.shape[1])
-        calls.spmm(
-            (prepared.crow, prepared.col), prepared.value, dense, out, loaded=self._library
-        )
+        calls.spmm((prepared.crow, prepared.col), prepared.value, dense, out, loaded=self._library)
         return out
 
     def accumulate(self, prepared: Pattern, dense: torch.Tensor, out: torch.Tensor) -> None:

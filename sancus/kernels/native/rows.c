@@ -52,8 +52,8 @@ COPYING(copy_f32, 4)
 COPYING(copy_f64, 8)
 
 /* `operation` is COPY, ADD_PICKED or ADD_PLACED; for ADD_PLACED the numbers are distinct. Strides in values. */
-void sancus_move_rows(int threads, int wide, int operation, int64_t rows, const int64_t *index,
-                      const void *from, int64_t from_stride, void *to, int64_t to_stride, int64_t width)
+EXPORT void sancus_move_rows(int threads, int wide, int operation, int64_t rows, const int64_t *index,
+                             const void *from, int64_t from_stride, void *to, int64_t to_stride, int64_t width)
 {
     static const worker WORKERS[3][2] = {
         {copy_f32, copy_f64},

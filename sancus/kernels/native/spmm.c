@@ -23,9 +23,9 @@ static const worker PRODUCTS[2][2][ISA_COUNT] = {
     {PER_ISA(spmm_f64_i32), PER_ISA(spmm_f64_i64)},
 };
 
-void sancus_spmm(int isa, int threads, int wide, int long_index, int64_t rows, const int64_t *crow,
-                 const void *col, const void *value, const void *dense, int64_t dense_stride, void *out,
-                 int64_t out_stride, int64_t heads, int64_t width, int accumulate)
+EXPORT void sancus_spmm(int isa, int threads, int wide, int long_index, int64_t rows, const int64_t *crow,
+                        const void *col, const void *value, const void *dense, int64_t dense_stride, void *out,
+                        int64_t out_stride, int64_t heads, int64_t width, int accumulate)
 {
     product job = {crow, col, value, dense, out, rows, dense_stride, out_stride, heads, width, accumulate};
     int64_t size = (crow[rows] - crow[0] + rows) * heads * width;

@@ -1,0 +1,47 @@
+"""Rows by number: what a plan that picks rows sends, written where it is sent from, and added back.
+
+Native where its library loads, torch elsewhere; both give the same bits, so there is nothing to choose. torch's
+`index_add_` adds row after row on one thread, which the native one does not. All of it is outside autograd.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from sancus.kernels.native import calls
+from sancus.kernels.native.library import available
+
+
+def take(h: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """`h[index]` for `h [n, f]` and `index [k]` int64, written straight into `out [k, f]` if it is given."""
+    if out is None:
+        out = h.new_empty(len(index), h.shape[1])
+    if _native(h, out, index, len(h)):
+        calls.move_rows(calls.COPY, index, h, out)
+        return out
+    return torch.index_select(h, 0, index, out=out)
+
+
+def add_taken(h: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> None:
+    """`out [k, f] += h[index]`, with no copy of the rows."""
+    if _native(h, out, index, len(h)):
+        calls.move_rows(calls.ADD_PICKED, index, h, out)
+    else:
+        out += h.index_select(0, index)
+
+
+def add_at(h: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> None:
+    """`out[index] += h` for `h [k, f]`; the numbers in `index [k]` are distinct."""
+    if _native(h, out, index, len(out)):
+        calls.move_rows(calls.ADD_PLACED, index, h, out)
+    else:
+        out.index_add_(0, index, h)
+
+
+def _native(h: torch.Tensor, out: torch.Tensor, index: torch.Tensor, bound: int) -> bool:
+    if __debug__ and len(index):
+        least, most = torch.aminmax(index)
+        assert int(least) >= 0 and int(most) < bound, f"a row is outside 0 … {bound - 1}"
+    plain = h.dtype == out.dtype and h.dtype in (torch.float32, torch.float64)
+    rows = out.dim() == 2 and out.stride(1) == 1 and h.dim() == 2 and index.is_contiguous()
+    return plain and rows and h.device.type == "cpu" and available()

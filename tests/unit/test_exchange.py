@@ -1,0 +1,440 @@
+"""The parts of the exchange alone: dropout, envelopes, history, decisions, drift; then p ranks as threads."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sancus.comm.alone import Alone
+from sancus.comm.base import Transport
+from sancus.comm.errors import DisagreementError
+from sancus.comm.ledger import DIRECTIONS, Direction, Stream
+from sancus.comm.records import broadcast_bytes, gather_json
+from sancus.config import Config, FactorSettings
+from sancus.exchange.agreement import Agreement
+from sancus.exchange.decisions import SENT, SKIPPED, UNUSED, Decisions
+from sancus.exchange.drift import DriftMeter
+from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
+from sancus.exchange.envelope import FIELDS, HEADER, Label, blank, seal, size_of, unseal
+from sancus.exchange.exchange import Exchange
+from sancus.exchange.history import History
+from sancus.graphs.shards import open_shard
+from sancus.kernels import KERNELS
+from sancus.kernels.matrix import SparseMatrix
+from sancus.models.settings import ModelSettings
+from sancus.plugins import build
+from sancus.run import make_trainer
+from sancus.training.settings import TrainingSettings
+from staleness import POLICIES
+from tests.graphs import awkward_graph, shards_of
+from tests.reference import dense_adjacency
+from tests.threads import results, run_threads
+
+CPU = torch.device("cpu")
+KEY = DropoutKey(seed=3, epoch=5, layer=1)
+HERE = Stream(2, "forward", 1)
+
+
+# Dropout
+
+
+def kept(share: float, nodes: torch.Tensor, columns: int, key: DropoutKey = KEY) -> torch.Tensor:
+    return drop_dense(torch.ones(len(nodes), columns, dtype=torch.float64), share, nodes, key) != 0
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_dropout_keeps_the_right_share_and_is_unbiased(share: float) -> None:
+    dropped = drop_dense(torch.ones(2000, 50, dtype=torch.float64), share, torch.arange(2000), KEY)
+    mask = dropped != 0
+    deviation = math.sqrt(share * (1 - share) / mask.numel())
+    assert abs(mask.double().mean().item() - (1 - share)) < 5 * deviation
+    torch.testing.assert_close(dropped[mask], torch.full((int(mask.sum()),), 1 / (1 - share)).double())
+    assert dropped.mean().item() == pytest.approx(1.0, abs=5 * deviation / (1 - share))
+
+
+def test_dropout_is_even_over_rows_columns_and_neighbours() -> None:
+    mask = kept(0.5, torch.arange(2000), 50).double()
+    assert (mask.mean(dim=0) - 0.5).abs().max() < 5 * math.sqrt(0.25 / 2000)
+    assert (mask.mean(dim=1) - 0.5).abs().max() < 6 * math.sqrt(0.25 / 50)
+    centred = mask - 0.5
+    for other in (centred.roll(1, dims=0), centred.roll(1, dims=1), centred.roll((1, 1), dims=(0, 1))):
+        assert abs((centred * other).mean().item()) < 5 * 0.25 / math.sqrt(mask.numel())
+
+
+def test_dropout_differs_by_everything_it_depends_on() -> None:
+    nodes = torch.arange(64)
+    masks = [
+        kept(0.5, nodes, 16),
+        kept(0.5, nodes, 16, DropoutKey(4, 5, 1)),
+        kept(0.5, nodes, 16, DropoutKey(3, 6, 1)),
+        kept(0.5, nodes, 16, DropoutKey(3, 5, 2)),
+        kept(0.5, nodes + 64, 16),
+        kept(0.5, nodes, 32)[:, 16:],
+        kept(0.5, nodes, 16, DropoutKey(5, 3, 1)),
+    ]
+    for place, mask in enumerate(masks):
+        for other in masks[:place]:
+            assert 0.35 < (mask == other).double().mean().item() < 0.65
+
+
+@given(st.permutations(range(12)), st.integers(0, 12), st.sampled_from([torch.float32, torch.float64]))
+def test_dropout_does_not_depend_on_the_split(order: list[int], cut: int, dtype: torch.dtype) -> None:
+    nodes, h = torch.tensor(order), torch.randn(12, 5, dtype=dtype)
+    whole = drop_dense(h, 0.4, nodes, KEY)
+    parts = [drop_dense(h[part], 0.4, nodes[part], KEY) for part in (slice(cut), slice(cut, None))]
+    assert torch.equal(torch.cat(parts), whole)
+    by_node = drop_dense(h[torch.argsort(nodes)], 0.4, torch.arange(12), KEY)
+    assert torch.equal(by_node[nodes], whole)
+
+
+@given(seed=st.integers(0, 99), share=st.sampled_from([0.2, 0.5, 0.8]))
+def test_sparse_dropout_equals_dense(seed: int, share: float) -> None:
+    dense = np.random.default_rng(seed).standard_normal((9, 14))
+    dense[np.abs(dense) < 0.8] = 0.0
+    matrix = SparseMatrix.from_scipy(sp.csr_array(dense), build("kernel", KERNELS, "torch"), torch.float64)
+    nodes = torch.arange(9) * 7 + seed
+    expected = drop_dense(torch.from_numpy(dense), share, nodes, KEY)
+    assert torch.equal(drop_sparse(matrix, share, nodes, KEY).to_dense(), expected)
+
+
+def test_dropout_gradient_is_the_mask() -> None:
+    h = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    dropped = drop_dense(h, 0.5, torch.arange(6), KEY)
+    dropped.sum().backward()
+    assert h.grad is not None
+    assert torch.equal(h.grad, kept(0.5, torch.arange(6), 4).double() * 2)
+
+
+# Envelopes
+
+
+@given(
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.uint8]),
+    rows=st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    columns=st.integers(1, 5),
+)
+def test_envelope_round_trip(dtype: torch.dtype, rows: list[int], columns: int) -> None:
+    wires = [(torch.rand(count, columns) * 200).to(dtype) for count in rows]
+    label = Label(17, HERE, 4)
+    sealed = seal(wires, label)
+    sizes = [size_of(wire) for wire in wires]
+    assert sizes == [HEADER + wire.nbytes if len(wire) else 0 for wire in wires]
+    received = blank(sizes, CPU)
+    assert received.shape == sealed.shape
+    received.copy_(sealed)
+    for wire, part in zip(wires, received.split(sizes), strict=True):
+        if len(wire):
+            assert torch.equal(unseal(part, torch.empty_like(wire, device="meta"), label, 0), wire)
+
+
+@pytest.mark.parametrize(
+    "field, wrong",
+    [
+        ("sequence", Label(18, HERE, 4)),
+        ("owner", Label(17, Stream(2, "forward", 3), 4)),
+        ("stream", Label(17, Stream(3, "forward", 1), 4)),
+        ("stream", Label(17, Stream(2, "backward", 1), 4)),
+        ("version", Label(17, HERE, 3)),
+        ("rows", torch.zeros(5, 3)),
+        ("columns", torch.zeros(4, 2)),
+        ("element size", torch.zeros(4, 3, dtype=torch.float64)),
+        ("magic", None),
+    ],
+)
+def test_a_wrong_header_names_field_and_owner(field: str, wrong: Any) -> None:
+    wire = wrong if isinstance(wrong, torch.Tensor) else torch.zeros(4, 3)
+    label = wrong if isinstance(wrong, Label) else Label(17, HERE, 4)
+    sealed = blank([size_of(wire)], CPU) if field == "magic" else seal([wire], label)
+    with pytest.raises(DisagreementError) as caught:
+        unseal(sealed, torch.empty(4, 3, device="meta"), Label(17, HERE, 4), rank=0)
+    story = str(caught.value)
+    assert f"has {field} " in story
+    assert story.startswith("rank 0: the payload from rank 1 (forward, layer 2, epoch 4)")
+
+
+def test_every_field_of_the_header_is_checked() -> None:
+    like, label = torch.zeros(2, 2), Label(1, HERE, 1)
+    for place, name in enumerate(FIELDS):
+        sealed = seal([like], label)
+        sealed[8 * place] ^= 1
+        with pytest.raises(DisagreementError, match=f"has {name} "):
+            unseal(sealed, like, label, 0)
+
+
+# History and drift
+
+
+def test_history_owns_its_memory() -> None:
+    history, payload = History(), torch.ones(3, 2)
+    history.push(HERE, payload)
+    payload.fill_(7.0)
+    assert torch.equal(history.pull(HERE), torch.ones(3, 2))
+    history.push(HERE, payload)
+    payload.zero_()
+    assert torch.equal(history.pull(HERE), torch.full((3, 2), 7.0))
+
+
+def test_history_of_a_slice_does_not_hold_the_whole_buffer() -> None:
+    history, buffer = History(), torch.ones(1000, 2)
+    history.push(HERE, buffer[:3])
+    assert history.nbytes == 3 * 2 * 4 == history.pull(HERE).untyped_storage().nbytes()
+
+
+def test_history_keeps_streams_apart_and_counts_bytes() -> None:
+    history = History()
+    streams = [Stream(layer, side, owner) for layer in (0, 1) for side in DIRECTIONS for owner in (0, 1)]
+    for number, stream in enumerate(streams):
+        history.push(stream, torch.full((number + 1, 3), float(number), dtype=torch.float64))
+    for number, stream in enumerate(streams):
+        assert torch.equal(history.pull(stream), torch.full((number + 1, 3), float(number)).double())
+    assert history.nbytes == sum(range(1, 9)) * 3 * 8
+    history.push(streams[0], torch.zeros(1, 3, dtype=torch.float64))
+    assert history.nbytes == sum(range(1, 9)) * 3 * 8
+
+
+@given(st.lists(st.tuples(st.floats(-10, 10), st.floats(-10, 10)), min_size=1, max_size=12))
+def test_drift_is_the_mean_absolute_difference(pairs: list[tuple[float, float]]) -> None:
+    before, now = (torch.tensor([pair], dtype=torch.float64) for pair in zip(*pairs, strict=True))
+    meter = DriftMeter()
+    meter.keep(HERE, before)
+    expected = sum(abs(a - b) for a, b in pairs) / len(pairs)
+    assert meter.measure(HERE, now, "mean") == pytest.approx(expected)
+    size = sum(abs(b) for _, b in pairs) / len(pairs)
+    relative = 0.0 if expected == 0 else math.inf if size == 0 else expected / size
+    assert meter.measure(HERE, now, "relative") == pytest.approx(relative)
+
+
+def test_drift_is_measured_from_what_was_sent_not_from_a_later_write() -> None:
+    meter, payload = DriftMeter(), torch.ones(2, 2)
+    meter.keep(HERE, payload)
+    payload += 1.0
+    assert meter.measure(HERE, payload, "mean") == 1.0
+    assert meter.measure(HERE, payload, "relative") == 0.5
+    assert meter.measure(HERE, torch.zeros(2, 2), "relative") == math.inf
+    assert meter.nbytes == 16
+
+
+def test_drift_of_nothing_is_nothing() -> None:
+    meter = DriftMeter()
+    meter.keep(HERE, torch.zeros(2, 2))
+    assert meter.measure(HERE, torch.zeros(2, 2), "relative") == 0.0
+    assert meter.measure(HERE, torch.zeros(0, 2), "mean") == 0.0
+
+
+# Decisions
+
+
+def test_decisions_as_array_and_back() -> None:
+    decisions = Decisions(3)
+    for epoch, sends in enumerate([(1, 1, 1), (0, 1, 0)]):
+        decisions.begin_epoch(epoch)
+        for owner, send in enumerate(sends):
+            decisions.note(Stream(1, "backward", owner), bool(send))
+    array = decisions.as_array()
+    assert array.shape == (2, 2, 2, 3) and array.dtype == np.int8
+    assert (array[:, 0] == UNUSED).all() and (array[:, :, 0] == UNUSED).all()
+    assert array[:, 1, 1].tolist() == [[SENT] * 3, [SKIPPED, SENT, SKIPPED]]
+    assert decisions.counts() == (1, 2) and decisions.max_age == 1
+    assert decisions.counts_of(Stream(1, "backward", 0)) == (1, 1)
+
+    other = Decisions(3)
+    other.restore(array)
+    np.testing.assert_array_equal(other.as_array(), array)
+    other.begin_epoch(2)
+    assert all(other.age(stream) is None for stream in other.streams())  # the histories are gone
+    assert other.counts_of(Stream(1, "backward", 1)) == (2, 0)
+
+
+def test_ages_count_from_the_last_send() -> None:
+    decisions = Decisions(1)
+    ages: list[tuple[int | None, int]] = []
+    for epoch, send in enumerate([True, False, False, True, False]):
+        decisions.begin_epoch(epoch)
+        before = decisions.age(HERE)
+        decisions.note(HERE, send)
+        ages.append((before, decisions.max_age))
+    assert ages == [(None, 0), (1, 1), (2, 2), (3, 0), (1, 1)]
+    assert decisions.since_first(HERE) == 4
+    assert Decisions(2).as_array().shape == (0, 0, 2, 2)
+
+
+# Agreement: how many messages
+
+
+@pytest.mark.parametrize(
+    "forward, agree, gathers",
+    [
+        ("always", "layer", 0),
+        ("drop", "layer", 0),
+        ("epoch-fixed:bound=2", "layer", 4),  # one comparison an epoch
+        ("variation-gap:gap=0.5", "layer", 4 + 3 * 2),  # and one a layer, but not at the first use
+        ("variation-gap:gap=0.5", "epoch", 4),
+    ],
+)
+def test_agreements_cost_what_they_say(forward: str, agree: Any, gathers: int) -> None:
+    def run(transport: Transport) -> tuple[int, int]:
+        made = 0
+        original = transport.all_gather
+
+        def counting(*given: Any) -> torch.Tensor:
+            nonlocal made
+            made += 1
+            return original(*given)
+
+        transport.all_gather = counting  # type: ignore[method-assign]
+        decisions = Decisions(transport.size)
+        specs = dict(zip(DIRECTIONS, (forward, "always"), strict=True))
+        policies = {side: build("policy", POLICIES, spec) for side, spec in specs.items()}
+        needed: dict[Direction, list[bool]] = {side: [True] * transport.size for side in DIRECTIONS}
+        agreement = Agreement(policies, transport, decisions, needed, agree=agree)
+        for epoch in range(4):
+            decisions.begin_epoch(epoch)
+            agreement.begin_epoch()
+            for layer in range(2):
+                agreement.decide(layer, "forward", 0.3)
+        return made, transport.ledger.wire_of("agreement")
+
+    for made, size in results(run_threads(3, run)):
+        assert made == gathers
+        assert size >= 2 * 8 * 5 * gathers
+        assert bool(size) == bool(gathers)
+
+
+@pytest.mark.parametrize("what", ["configuration", "epoch", "stream"])
+def test_a_rank_at_another_place_is_named(what: str) -> None:
+    def run(transport: Transport) -> None:
+        odd = transport.rank == 1
+        policies = dict.fromkeys(DIRECTIONS, build("policy", POLICIES, "variation-gap"))
+        needed: dict[Direction, list[bool]] = {side: [True] * 2 for side in DIRECTIONS}
+        decisions = Decisions(2)
+        configuration = b"other" if odd and what == "configuration" else b"mine"
+        agreement = Agreement(policies, transport, decisions, needed, configuration=configuration)
+        for epoch in (0, 1):
+            decisions.begin_epoch(epoch + 1 if odd and what == "epoch" else epoch)
+            agreement.begin_epoch()
+            agreement.decide(0, "forward", 0.3)
+            agreement.decide(1, "forward", 0.3)
+            agreement.decide(1 if odd and what == "stream" else 0, "forward", 0.3)
+
+    for outcome in run_threads(2, run):
+        assert isinstance(outcome, DisagreementError)
+        assert re.match(rf"rank 1 disagrees with rank 0 in epoch \d: its {what} is", str(outcome))
+
+
+# The whole exchange, on threads
+
+
+def exchange_of(transport: Transport, folder: Path, **factors: Any) -> Exchange:
+    config = Config(
+        factors=FactorSettings(kernel="torch", broadcast="library", **factors),
+        shape=ModelSettings(hidden=4),
+        training=TrainingSettings(dtype="float64"),
+    )
+    return make_trainer(config, open_shard(folder, transport.rank), transport, CPU).exchange
+
+
+@pytest.mark.parametrize("plan", ["block", "halo"])
+def test_aggregate_uses_history_on_skip_and_own_rows_fresh(plan: str, tmp_path: Path) -> None:
+    graph = awkward_graph()
+    folder = shards_of(graph, "random", 3, tmp_path)
+    a = dense_adjacency(graph, "symmetric")
+
+    def run(transport: Transport) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        exchange = exchange_of(transport, folder, plan=plan, staleness="epoch-fixed:bound=1")
+        outputs = []
+        for epoch in range(3):
+            exchange.begin_epoch(epoch)
+            rows = exchange.nodes.double()[:, None] + 100.0 * epoch
+            outputs.append(exchange.aggregate(rows, 1, "forward"))
+            rows.fill_(math.nan)  # whoever still looks at this buffer would show it
+        with exchange.exact():
+            outputs.append(exchange.aggregate(exchange.nodes.double()[:, None] + 7.0, 1, "forward"))
+        return exchange.nodes, outputs
+
+    everyone = results(run_threads(3, run))
+    order = torch.cat([nodes for nodes, _ in everyone])
+    ids = torch.arange(graph.nodes).double()[:, None]
+    for nodes, (first, stale, fresh, exact) in everyone:
+        torch.testing.assert_close(first, a[nodes] @ ids)
+        mixed = ids.clone()
+        mixed[nodes] += 100.0  # own rows are of this epoch, all others of the one before
+        torch.testing.assert_close(stale, a[nodes] @ mixed)
+        torch.testing.assert_close(fresh, a[nodes] @ (ids + 200.0))
+        torch.testing.assert_close(exact, a[nodes] @ (ids + 7.0))
+    assert sorted(order.tolist()) == list(range(graph.nodes))
+
+
+@pytest.mark.parametrize("plan", ["block", "halo"])
+def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
+    """With rows that do not change, a gap skips whatever the masks do (design §2)."""
+    folder = shards_of(awkward_graph(), "random", 2, tmp_path)
+
+    def run(transport: Transport) -> tuple[list[int], float | None]:
+        policy = "variation-gap:gap=0.001"
+        exchange = exchange_of(transport, folder, plan=plan, staleness=policy, reuse_input=False)
+        rows = exchange.nodes.double()[:, None] + torch.ones(1, 4).double()
+        skips = []
+        for epoch in range(3):
+            exchange.begin_epoch(epoch)
+            for layer, weight in ((1, None), (2, torch.ones(4, 2).double())):
+                exchange.propagate(rows, layer, weight, dropout=0.5)
+            exchange.rows(rows, 3, dropout=0.5)
+            skips.append(exchange.decisions.counts()[1])
+        return skips, exchange.agreement.max_drift
+
+    for skips, drift in results(run_threads(2, run)):
+        assert skips == [0, 6, 6] and drift == 0.0
+
+
+def test_clip_holds_the_own_rows_to_root_p_times_the_threshold(tmp_path: Path) -> None:
+    graph = awkward_graph()
+    folder = shards_of(graph, "random", 2, tmp_path)
+    a = dense_adjacency(graph, "symmetric")
+
+    def run(transport: Transport) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        exchange = exchange_of(transport, folder, clip=0.5)
+        exchange.begin_epoch(0)
+        rows = torch.ones(len(exchange.nodes), 2).double() * (5.0 if transport.rank else 0.01)
+        return exchange.nodes, rows, exchange.aggregate(rows, 1, "backward")
+
+    everyone = results(run_threads(2, run))
+    whole = torch.zeros(graph.nodes, 2).double()
+    for nodes, rows, _ in everyone:
+        whole[nodes] = rows * min(1.0, 0.5 * math.sqrt(2) / rows.norm().item())
+    for nodes, _, result in everyone:
+        torch.testing.assert_close(result, (a.T @ whole)[nodes])
+
+
+def test_records_cross_as_json_and_bytes() -> None:
+    def run(transport: Transport) -> tuple[list[Any], bytes, bytes]:
+        records = gather_json(transport, {"rank": transport.rank, "text": "é" * transport.rank}, CPU)
+        content = bytes(range(256)) if transport.rank == 0 else None
+        nothing = broadcast_bytes(transport, b"" if transport.rank == 0 else None, CPU)
+        return records, broadcast_bytes(transport, content, CPU), nothing
+
+    for records, content, nothing in results(run_threads(3, run)):
+        assert records == [{"rank": rank, "text": "é" * rank} for rank in range(3)]
+        assert content == bytes(range(256)) and nothing == b""
+    assert gather_json(Alone(), [1], CPU) == [[1]]
+
+
+@given(st.lists(st.integers(-100, 100), min_size=1, max_size=9), st.integers(1, 4))
+def test_all_reduce_sums_and_counts(values: list[int], ranks: int) -> None:
+    def run(transport: Transport) -> tuple[list[float], int]:
+        flat = torch.tensor(values, dtype=torch.float64) * (transport.rank + 1)
+        transport.all_reduce(flat)
+        return flat.tolist(), transport.ledger.wire_of("parameter")
+
+    slice_size = -(-len(values) // ranks)
+    for summed, size in results(run_threads(ranks, run)):
+        assert summed == [value * ranks * (ranks + 1) / 2 for value in values]
+        assert size == 2 * (ranks - 1) * slice_size * 8
