@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint format bench lock clean
+.PHONY: help setup train test lint format bench sanitize lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +40,20 @@ format: setup  ## let ruff fix what it can
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-bench: setup  ## run the benchmarks of tests/bench
-	$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
+bench: setup  ## run the benchmarks of tests/bench and print their table
+	@mkdir -p build
+	$(BIN)/python -m pytest tests/bench --benchmark-only --benchmark-json build/bench.json -q $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.bench.table build/bench.json
+
+# The C code with AddressSanitizer and UndefinedBehaviorSanitizer; an error ends the tests.
+sanitize: setup  ## run the kernel tests on a build of the C code with sanitizers
+	@mkdir -p build
+	$(CC) -std=c11 -O1 -g -Wall -Wextra -Wpedantic -Werror -ffp-contract=off -fopenmp -fPIC -shared \
+	  -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
+	  -o build/libsancus-sanitized.so sancus/kernels/native/*.c -lm
+	SANCUS_LIBRARY=build/libsancus-sanitized.so ASAN_OPTIONS=detect_leaks=0 \
+	  LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	  $(BIN)/python -m pytest tests/unit -k kernels -p no:cacheprovider $(PYTEST_ARGS)
 
 # Fresh environment, newest versions within setup.py's ranges, written down. Local versions (+cpu) and the
 # CUDA packages are left out, so that the same file serves machines with and without a GPU.
@@ -68,6 +80,7 @@ $(VENV)/.requirements: requirements/lock.txt
 	@$(BIN)/pip install -qq --requirement requirements/lock.txt
 	@touch $@
 
-$(VENV)/.project: $(VENV)/.requirements setup.py pyproject.toml
+$(VENV)/.project: $(VENV)/.requirements setup.py pyproject.toml $(wildcard sancus/kernels/native/*.[ch])
 	@$(BIN)/pip install -qq --no-build-isolation --no-deps --editable .
+	@$(BIN)/python -m sancus.kernels
 	@touch $@

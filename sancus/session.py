@@ -225,6 +225,8 @@ class Session:
         carried = checkpoint.unpack(shared, self.job.trainer)
         self.seconds_before = carried["seconds_total"]
         self.tally = Tally(**carried["tally"])
+        if any(policy.max_age for policy in self.job.trainer.exchange.policies.values()):
+            self.say("histories start cold: every stream sends at its first use")
         if carried["ranks"] == self.job.world.size:
             self.job.trainer.exchange.decisions.restore(np.array(carried["decisions"], np.int8))
             self.earlier = Bill.from_dict(_without_decisions(carried["communication"]))

@@ -76,3 +76,18 @@ def check_bound(name: str, value: object) -> None:
     """An age bound is a whole number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name}={value!r} must be a whole number that is not negative")
+
+
+@dataclass(frozen=True)
+class Bounded(Replicated):
+    """Base of policies whose only setting is a bound on the age."""
+
+    bound: int = 1
+
+    def __post_init__(self) -> None:
+        check_bound("bound", self.bound)
+
+    @property
+    def max_age(self) -> int:
+        """The bound itself."""
+        return self.bound

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staleness.base import SEND, SKIP, Replicated, View, check_bound
+from staleness.base import SEND, SKIP, Bounded, View
 
 
 @dataclass(frozen=True)
-class EpochAdaptive(Replicated):
+class EpochAdaptive(Bounded):
     """An owner sends when a receiver that needs its block would hold one older than `bound`.
 
     Algorithm 5 loops over the versions `Ver_i(j)` that worker `i` holds; the first `j` with
@@ -24,16 +24,6 @@ class EpochAdaptive(Replicated):
       `epoch-fixed`. So in the first round owner `j` refreshes early, after `j mod (bound + 1)` epochs;
       from then on ages alone spread the sends: between ⌊p/(A+1)⌋ and ⌈p/(A+1)⌉ an epoch and layer.
     """
-
-    bound: int = 1
-
-    def __post_init__(self) -> None:
-        check_bound("bound", self.bound)
-
-    @property
-    def max_age(self) -> int:
-        """The bound itself."""
-        return self.bound
 
     def decide(self, view: View) -> bool:
         """SEND when the history is too old, or when it is this owner's turn in the first round."""

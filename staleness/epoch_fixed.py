@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staleness.base import Replicated, View, check_bound
+from staleness.base import Bounded, View
 
 
 @dataclass(frozen=True)
-class EpochFixed(Replicated):
+class EpochFixed(Bounded):
     """All owners send together, every `bound + 1` epochs.
 
     Algorithm 4: `Ver − Ver(j) > ε_E` makes the owner ACTIVE, with `Ver(j)` the epoch of the last
@@ -16,16 +16,6 @@ class EpochFixed(Replicated):
     inequality: with ε_E = 1 an epoch sends, the next skips at age 1, the next sends (Figure 14a, "every other
     epoch"). DIGEST's period N is `bound = N − 1`.
     """
-
-    bound: int = 1
-
-    def __post_init__(self) -> None:
-        check_bound("bound", self.bound)
-
-    @property
-    def max_age(self) -> int:
-        """The bound itself."""
-        return self.bound
 
     def decide(self, view: View) -> bool:
         """SEND when the history is older than the bound."""

@@ -100,7 +100,7 @@ class Delivery:
         self._count(others, use)
         if not any(use.sends):
             return self._remembered(rows, use)
-        wires = self._encode(payloads) if use.sends[own] else [sample[:0]] * transport.size
+        wires = [self._codec.encode(payload if use.sends[own] else sample[:0]) for payload in payloads]
         out = [0 if rank == own else size_of(wire) for rank, wire in enumerate(wires)]
         coming = [
             size_of(self._wire(sample, rows[rank])) if use.sends[rank] and rank != own else 0
@@ -124,10 +124,6 @@ class Delivery:
         for owner, count in enumerate(rows):
             if owner != self._transport.rank and count and not use.absent:
                 yield owner, self._recall(owner, use)
-
-    def _encode(self, payloads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        wire = self._codec.encode(torch.cat(list(payloads)))
-        return list(wire.split([len(payload) for payload in payloads]))
 
     def _wire(self, like: torch.Tensor, rows: int) -> torch.Tensor:
         """The shape of what crosses for `rows` rows; holds no memory."""

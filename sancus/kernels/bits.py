@@ -9,8 +9,7 @@ nor on threads, nor on which rows are packed together. The caller mixes into the
 two uses of the same rows: epoch, layer, direction. Row ids are the caller's, any int64.
 
 A constant row decodes exactly. A row with NaN or infinity decodes to NaN and is reported in `finite`. A row
-whose range is beyond the largest float32 saturates; a row whose scale would not be a normal float32 decodes
-to its minimum.
+whose range is beyond 2^127 saturates; a row whose scale would not be a normal float32 decodes to its minimum.
 
 fp16 and bf16 need no packing: `x.to(torch.float16)` runs at the memory's speed.
 """

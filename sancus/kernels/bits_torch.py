@@ -10,7 +10,7 @@ import torch
 _MASK32 = (1 << 32) - 1
 _MASK64 = (1 << 64) - 1
 _SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
-_LARGEST = torch.finfo(torch.float32).max
+_WIDEST = 2.0**127  # a range capped at this decodes to no infinity
 
 
 def pack(
@@ -21,8 +21,8 @@ def pack(
     finite = torch.isfinite(x).all(dim=1)
     x = torch.where(finite[:, None], x, 0.0)
     zero = x.amin(dim=1) + 0.0  # one zero, not two
-    step = (x.amax(dim=1).double() - zero.double()) / top
-    scale = step.clamp(max=_LARGEST).float()
+    spread = x.amax(dim=1).double() - zero.double()
+    scale = (spread.clamp(max=_WIDEST) / top).float()
     varies = scale >= _SMALLEST_NORMAL
     inverse = torch.where(varies, 1.0 / scale, 0.0)
     inside = ((x - zero[:, None]) * inverse[:, None]).clamp(max=top)

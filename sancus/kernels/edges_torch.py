@@ -14,7 +14,7 @@ _VALUES_AT_ONCE = 1 << 24  # gathered values in memory while scores are computed
 def spmm(crow: Tensor, col: Tensor, value: Tensor, dense: Tensor) -> Tensor:
     """`[m, f]`, one CSR product a head."""
     kernel, shape = TorchKernel(), (len(crow) - 1, len(dense))
-    weights = value.reshape(len(col), -1).unbind(1)
+    weights = value.unbind(1) if value.dim() == 2 else (value,)
     parts = dense.split(max(1, dense.shape[1] // len(weights)), dim=1)
     products = [
         kernel.multiply(kernel.prepare(Csr(crow, col, weight.contiguous(), shape)), part)
@@ -39,7 +39,7 @@ def edge_softmax(crow: Tensor, score: Tensor) -> Tensor:
     """`[nnz, heads]`."""
     rows = _row_of_entries(crow)
     most = score.new_full((len(crow) - 1, score.shape[1]), -torch.inf)
-    most = most.index_reduce(0, rows, score, "amax")
+    most = most.scatter_reduce(0, rows[:, None].expand_as(score), score, "amax")
     share = (score - most[rows]).exp()
     return share / _row_sums(share, rows, len(crow) - 1)[rows]
 

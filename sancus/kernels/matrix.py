@@ -32,8 +32,8 @@ class SparseMatrix:
         """Copy a scipy matrix into tensors of the run's dtype."""
         rows, columns = matrix.shape
         csr = Csr(
-            torch.from_numpy(np.asarray(matrix.indptr, np.int64)).to(device),
-            torch.from_numpy(np.asarray(matrix.indices)).to(device),
+            torch.from_numpy(np.array(matrix.indptr, np.int64)).to(device),
+            torch.from_numpy(np.array(matrix.indices)).to(device),
             torch.from_numpy(np.array(matrix.data)).to(device, dtype),
             (int(rows), int(columns)),
         )

@@ -290,7 +290,7 @@ def test_agreements_cost_what_they_say(forward: str, agree: Any, gathers: int) -
             made += 1
             return original(*given)
 
-        transport.all_gather = counting  # type: ignore[method-assign]
+        transport.all_gather = counting  # type: ignore[method-assign, assignment]
         decisions = Decisions(transport.size)
         specs = dict(zip(DIRECTIONS, (forward, "always"), strict=True))
         policies = {side: build("policy", POLICIES, spec) for side, spec in specs.items()}

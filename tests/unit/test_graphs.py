@@ -22,7 +22,7 @@ from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.blocks import Blocks
 from sancus.graphs.graph import Graph, from_edges
-from sancus.graphs.normalise import RowSums, normalise, normalise_transposed, row_sums
+from sancus.graphs.normalise import Normalisation, RowSums, normalise, normalise_transposed, row_sums
 from sancus.run import Job
 from tests.graphs import awkward_graph, shards_of
 from tests.reference import dense_adjacency
@@ -77,11 +77,18 @@ def test_normalise_equals_the_formula(kind: Any, weights: np.ndarray[Any, Any], 
 def test_normalise_by_hand() -> None:
     """Node 0 has a loop of weight 2, node 1 aggregates from 0, node 2 is isolated."""
     weights = np.array([[2.0, 0, 0], [1.0, 0, 0], [0, 0, 0]], np.float32)
-    sums = row_sums(sp.csr_array(weights))
+    adjacency = sp.csr_array(weights)
+    sums = row_sums(adjacency)
     assert sums.plain.tolist() == [2, 1, 0] and sums.looped.tolist() == [2, 2, 1]
-    half = 0.5
-    assert np.allclose(formula("symmetric", weights), [[1, 0, 0], [half, half, 0], [0, 0, 1]])
-    assert np.allclose(formula("mean", weights), [[1, 0, 0], [1, 0, 0], [0, 0, 0]])
+    np.testing.assert_allclose(
+        normalise("symmetric", adjacency, 0, lambda ids: sums).toarray(),
+        [[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]],
+    )
+    sums_of_neighbours = RowSums(sums.plain[[0]], sums.looped[[0]])
+    np.testing.assert_allclose(
+        normalise("mean", adjacency, 0, lambda ids: sums if len(ids) == 3 else sums_of_neighbours).toarray(),
+        [[1, 0, 0], [1, 0, 0], [0, 0, 0]],
+    )
 
 
 # Blocks
@@ -190,10 +197,8 @@ def test_labels_and_masks_are_read_only() -> None:
 @pytest.mark.parametrize("variant", ["directed", "undirected", "sparse", "multilabel", "weighted"])
 @pytest.mark.parametrize("how", ["random", "with-empty-block"])
 def test_shards_hold_the_whole_graph(variant: str, how: str, tmp_path: Path) -> None:
-    flags = (
-        {} if variant == "directed" else {"directed": False} if variant == "undirected" else {variant: True}
-    )
-    graph = awkward_graph(**flags)  # type: ignore[arg-type]
+    flags: dict[str, dict[str, Any]] = {"directed": {}, "undirected": {"directed": False}}
+    graph = awkward_graph(**flags.get(variant, {variant: True}))
     folder = shards_of(graph, how, 3, tmp_path)
     parts = [shards.open_shard(folder, rank) for rank in range(3)]
     order = np.concatenate([part.nodes for part in parts])
@@ -202,15 +207,17 @@ def test_shards_hold_the_whole_graph(variant: str, how: str, tmp_path: Path) -> 
         np.testing.assert_array_equal(part.labels, graph.labels[part.nodes])
         for split in ("train", "val", "test"):
             np.testing.assert_array_equal(part.mask(split), getattr(graph, f"{split}_mask")[part.nodes])
-        features, expected = part.features, graph.features[part.nodes]
+        features: Any = part.features
+        expected: Any = graph.features[part.nodes]
         assert sp.issparse(features) == sp.issparse(graph.features)
         np.testing.assert_array_equal(
             features.toarray() if sp.issparse(features) else features,
             expected.toarray() if sp.issparse(expected) else expected,
         )
-    for kind in ("symmetric", "mean"):
+    kinds: tuple[Normalisation, ...] = ("symmetric", "mean")
+    for kind in kinds:
         dense = dense_adjacency(graph, kind).numpy()[np.ix_(order, order)]
-        operators = [part.operator(kind) for part in parts]  # type: ignore[arg-type]
+        operators = [part.operator(kind) for part in parts]
         rows = np.concatenate([operator.rows.toarray() for operator in operators])
         columns = np.concatenate([operator.transposed_rows.toarray() for operator in operators])
         np.testing.assert_allclose(rows, dense, rtol=1e-12)

@@ -63,7 +63,7 @@ def walk(
     decisions, course = Decisions(transport.size), Course()
     agreement = Agreement(policies, transport, decisions, needed, agree=agree, configuration=b"test")
     held: dict[Stream, int] = {}
-    places = [(layer, "forward") for layer in range(layers)]
+    places: list[tuple[int, Direction]] = [(layer, "forward") for layer in range(layers)]
     places += [(layer, "backward") for layer in reversed(range(layers))]
     for epoch in range(epochs):
         decisions.begin_epoch(epoch)
@@ -333,7 +333,7 @@ def test_gap_zero_sends_whatever_has_changed(moves: list[tuple[int, int]]) -> No
 
 def test_gap_agreed_once_an_epoch_lags_by_one() -> None:
     def drift(epoch: int, stream: Stream, held: int) -> float:
-        return 1.0 if epoch == 2 and stream.owner == 1 else 0.0
+        return 1.0 if epoch >= 2 and held < 2 and stream.owner == 1 else 0.0
 
     by_layer = drive("variation-gap:gap=0.5", ranks=2, epochs=5, drift=drift)[0]
     by_epoch = drive("variation-gap:gap=0.5", ranks=2, epochs=5, drift=drift, agree="epoch")[0]
@@ -453,7 +453,7 @@ class Local:
 
 @pytest.mark.parametrize("agree", ["layer", "epoch"])
 def test_a_policy_that_fails_on_one_rank_is_the_same_error_on_all(agree: Agree) -> None:
-    policies: dict[Direction, Policy] = {"forward": Local(), "backward": policy_of("always")}
+    policies: dict[Direction, Any] = {"forward": Local(), "backward": policy_of("always")}
     needed: dict[Direction, list[bool]] = {side: [True] * 3 for side in DIRECTIONS}
 
     def run(transport: Transport) -> Course:
@@ -489,7 +489,7 @@ def test_different_answers_are_found_when_the_epoch_begins() -> None:
 
     def run(transport: Transport) -> None:
         decisions = Decisions(4)
-        policies: dict[Direction, Policy] = dict.fromkeys(DIRECTIONS, Rogue(transport.rank))
+        policies: dict[Direction, Any] = dict.fromkeys(DIRECTIONS, Rogue(transport.rank))
         needed: dict[Direction, list[bool]] = {side: [True] * 4 for side in DIRECTIONS}
         agreement = Agreement(policies, transport, decisions, needed)
         for epoch in range(5):

@@ -47,10 +47,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trainer_of(
     folder: Path, model: str = "gcn", shape: ModelSettings | None = None, **training: Any
 ) -> Trainer:
+    chosen: dict[str, Any] = {"epochs": 4, "dtype": "float64"} | training
     config = Config(
         model=model,
         shape=shape or ModelSettings(hidden=4, dropout=0.5),
-        training=TrainingSettings(**{"epochs": 4, "dtype": "float64"} | training),
+        training=TrainingSettings(**chosen),
     )
     return make_trainer(config, open_shard(folder, 0), Alone(), CPU)
 
@@ -243,7 +244,7 @@ def scripted(trainer: Trainer, scores: list[float], monkeypatch: pytest.MonkeyPa
 )
 def test_early_stop(
     folder: Path,
-    settings: dict[str, int],
+    settings: dict[str, Any],
     scores: list[float],
     ran: int,
     best: int,

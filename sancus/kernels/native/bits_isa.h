@@ -109,8 +109,8 @@ INLINE void NAME(pack_row)(const packing *job, int64_t row, const int bits)
         memset(packed, 0, (size_t)job->bytes);
         return;
     }
-    const double step = ((double)high - (double)low) / (double)top;
-    float scale = (float)(step < (double)FLT_MAX ? step : (double)FLT_MAX);
+    const double range = (double)high - (double)low; /* capped, so that no level decodes to infinity */
+    const float scale = (float)((range < 0x1p127 ? range : 0x1p127) / (double)top);
     job->finite[row] = 1;
     job->zero[row] = low;
     if (scale < FLT_MIN) { /* as good as constant */
