@@ -40,10 +40,9 @@ format: setup  ## let ruff fix what it can
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-bench: setup  ## run the benchmarks of tests/bench and print their table
-	@mkdir -p build
-	$(BIN)/python -m pytest tests/bench --benchmark-only --benchmark-json build/bench.json -q $(PYTEST_ARGS)
-	@$(BIN)/python -m tests.bench.table build/bench.json
+bench: setup  ## run the benchmarks of tests/bench, then the table that compares the kernels
+	$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
+	$(BIN)/python -m tests.bench.table
 
 # The C code with AddressSanitizer and UndefinedBehaviorSanitizer; an error ends the tests.
 sanitize: setup  ## run the kernel tests on a build of the C code with sanitizers

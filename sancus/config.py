@@ -174,7 +174,11 @@ class Config:
     def digest(self) -> bytes:
         """16 bytes that differ when any setting that must agree between ranks differs."""
         settings = self.to_dict()
-        settings.pop("output")
+        output = self.output
+        settings["output"] = {
+            "checkpoint_every": output.checkpoint_every,
+            "resume": output.resume is not None,
+        }
         settings["launch"] = {"device": self.launch.device}
         return xxhash.xxh3_128_digest(json.dumps(settings, sort_keys=True).encode())
 

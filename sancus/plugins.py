@@ -100,6 +100,10 @@ def build(kind: str, table: Table, text: str, **given: Any) -> Any:
         return load(kind, spec)(**given, **values)
     except ValueError as error:
         raise UserError(f"{kind} {text!r}: {error}") from error
+    except Exception as error:
+        if spec.name in table:
+            raise
+        raise UserError(f"{kind} {text!r}: {type(error).__name__}: {error}") from error
 
 
 def summary(target: str) -> str:

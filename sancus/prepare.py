@@ -7,9 +7,11 @@ they then find the result. A graph that cannot be used is refused here, before a
 from __future__ import annotations
 
 import fcntl
+import inspect
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,8 +37,8 @@ PURE = ("partitioner", "policy")
 def check(data: str, config: Config, *, launched: bool) -> None:
     """Refuse what can be refused before anything is loaded or started.
 
-    `launched` says that a launcher started this process: our own has checked `--out` already, and
-    another rank may be writing to it by now.
+    `launched` says that a launcher started this process: another rank may be writing to `--out` by now, so
+    rank 0 checks it later, when it opens it.
     """
     check_source(data)
     for kind, table, spec in [*config.factors.specs(), ("model", MODELS, config.model)]:
@@ -62,7 +64,7 @@ def home() -> Path:
 def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] = lambda line: None) -> Path:
     """The shard directory of `data` in `parts` parts; built if it is not in the cache."""
     chosen: Partitioner = build("partitioner", PARTITIONERS, partitioner)
-    identity = json.dumps([shards.FORMAT, fingerprint(data), partitioner, parts])
+    identity = json.dumps([shards.FORMAT, fingerprint(data), partitioner, _source_of(chosen), parts])
     target = home() / "shards" / xxhash.xxh3_128_hexdigest(identity.encode())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] 
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / "manifest.json").exists():
-            for leftover in target.parent.glob(f".{target.name}-*"):  # of a process that was killed
+            for leftover in (target, *target.parent.glob(f".{target.name}-*")):  # of a killed process
                 shutil.rmtree(leftover, ignore_errors=True)
             say(f"loading {data}")
             graph = open_graph(data)
@@ -86,6 +88,13 @@ def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] 
             assignment = _assign(chosen, graph, parts, partitioner)
             shards.write_shards(graph, assignment, parts, partitioner, target)
     return target
+
+
+def _source_of(partitioner: Partitioner) -> str:
+    """What a partitioner of the user's own does: its module's text, which may change between runs."""
+    module = sys.modules[type(partitioner).__module__]
+    ours = module.__name__.split(".")[0] == "partitioners"
+    return "" if ours else inspect.getsource(module)
 
 
 def _assign(partitioner: Partitioner, graph: Graph, parts: int, spec: str) -> Assignment:

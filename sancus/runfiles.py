@@ -52,6 +52,7 @@ def check_directory(output: OutputSettings) -> None:
 
 def open_directory(output: OutputSettings, data: str, preset: str) -> Path:
     """Make the run's directory: another run's files there are removed, those that `--resume` needs kept."""
+    check_directory(output)
     try:
         directory = _choose(output.out or output.resume, data, preset)
         if not _same(directory, output.resume):
@@ -88,7 +89,7 @@ def _choose(out: Path | None, data: str, preset: str) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         return out
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in Path(data).stem)
-    stamp = f"{DEFAULT_PARENT}/{name}-{preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stamp = f"{DEFAULT_PARENT}/{name}-{preset.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     for suffix in ("", *(f"-{number}" for number in range(2, 1000))):
         try:
             Path(stamp + suffix).mkdir(parents=True)

@@ -45,6 +45,7 @@ class Tally:
     seconds: float = 0.0
     compute_seconds: float = 0.0
     comm_seconds: float = 0.0
+    agreement_seconds: float = 0.0
     max_age: int = 0
     max_drift: float | None = None
 
@@ -53,6 +54,7 @@ class Tally:
         self.seconds += record["seconds"] or 0.0
         self.compute_seconds += record["compute_seconds"] or 0.0
         self.comm_seconds += record["comm_seconds"] or 0.0
+        self.agreement_seconds += record["agreement_seconds"] or 0.0
         self.max_age = max(self.max_age, int(record["max_age"] or 0))
         if record["max_drift"] is not None:
             self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
@@ -71,6 +73,7 @@ class Session:
         self.earlier = Bill()
         self.seconds_before = 0.0
         self.tally = Tally()
+        self.bill_from = 0  # the first epoch that the bill covers
         self.started = time.perf_counter()
 
     def run(self) -> dict[str, Any] | None:
@@ -111,20 +114,16 @@ class Session:
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
         self._checkpoint()
-        trainer.model.load_state_dict(trainer.best.weights)
+        if trainer.best.weights:
+            trainer.model.load_state_dict(trainer.best.weights)
         logits = job.gather_rows(trainer.logits())
         bill = self._bill()
-        memory = gather_json(
-            job.transport,
-            self._memory(),
-            job.device,
-        )
+        memory = gather_json(job.transport, self._memory(), job.device)
         if self.out is None or logits is None:
             return None
         run = self._describe(bill, memory)
         runfiles.write_arrays(self.out / "decisions.npz", decisions=trainer.exchange.decisions.as_array())
-        multilabel = logits.shape[1] > 1 and trainer.task.labels.dim() == 2
-        prediction = (logits > 0) if multilabel else logits.argmax(dim=1)
+        prediction = (logits > 0) if trainer.task.labels.dim() == 2 else logits.argmax(dim=1)
         runfiles.write_arrays(self.out / "predictions.npz", prediction=prediction.cpu().numpy())
         runfiles.write_json(self.out / runfiles.RUN_FILE, run)
         assert self.writer is not None
@@ -154,8 +153,9 @@ class Session:
                 "seconds_per_epoch": self.tally.seconds / max(1, epochs),
                 "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
                 "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
+                "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
             },
-            "communication": bill.to_dict(epochs, job.world.size)
+            "communication": bill.to_dict(epochs - self.bill_from, job.world.size)
             | {"max_age": self.tally.max_age, "max_drift": self.tally.max_drift},
             "cache": {
                 "history_bytes": [row["history"] for row in memory],
@@ -205,7 +205,8 @@ class Session:
             return
         carried = {
             "decisions": trainer.exchange.decisions.as_array().tolist(),
-            "communication": bill.to_dict(trainer.next_epoch, self.job.world.size),
+            "communication": bill.to_dict(trainer.next_epoch - self.bill_from, self.job.world.size),
+            "bill_from": self.bill_from,
             "seconds_total": self.seconds_before + time.perf_counter() - self.started,
             "tally": asdict(self.tally),
             "ranks": self.job.world.size,
@@ -230,7 +231,9 @@ class Session:
         if carried["ranks"] == self.job.world.size:
             self.job.trainer.exchange.decisions.restore(np.array(carried["decisions"], np.int8))
             self.earlier = Bill.from_dict(_without_decisions(carried["communication"]))
+            self.bill_from = carried["bill_from"]
         else:
+            self.bill_from = self.job.trainer.next_epoch
             self.say(
                 f"the checkpoint was made by {carried['ranks']} ranks: weights and optimizer are taken over, "
                 "the bill starts anew"

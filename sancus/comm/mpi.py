@@ -34,8 +34,8 @@ class MpiTransport(Transport):
         signal.setitimer(signal.ITIMER_REAL, timeout)
         from mpi4py import MPI
 
-        signal.setitimer(signal.ITIMER_REAL, 0)
         self.comm = MPI.COMM_WORLD.Dup()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         assert (self.comm.rank, self.comm.size) == (rank, size), "the launcher and MPI disagree on ranks"
         self._byte = MPI.BYTE
         super().__init__(rank, size, timeout)

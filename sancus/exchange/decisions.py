@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sancus.comm.ledger import DIRECTIONS, Stream
+from sancus.errors import UserError
 
 UNUSED, SKIPPED, SENT = -1, 0, 1
 
@@ -18,6 +19,7 @@ class Decisions:
         self._log: dict[int, dict[Stream, bool]] = {}
         self._first: dict[Stream, int] = {}
         self._version: dict[Stream, int] = {}
+        self._counts: dict[Stream, list[int]] = {}  # skips and sends of each stream so far
         self.epoch = -1
         self.max_age = 0  # of the oldest history used in the current epoch
 
@@ -38,12 +40,17 @@ class Decisions:
     def note(self, stream: Stream, send: bool, *, needed: bool = True) -> None:
         """The agreed answer of a use; the age of a history that nobody needs does not count."""
         assert self.epoch in self._log, "begin_epoch comes before the first exchange"
+        if stream in self._log[self.epoch]:
+            raise UserError(
+                f"layer {stream.layer} was exchanged twice in one {stream.direction} pass; "
+                "a model must give every propagate and rows a layer number of its own"
+            )
         if send:
             self._version[stream] = self.epoch
             self._first.setdefault(stream, self.epoch)
         elif needed and (age := self.age(stream)) is not None:
             self.max_age = max(self.max_age, age)
-        self._log[self.epoch][stream] = send
+        self._enter(self.epoch, stream, send)
 
     def counts(self) -> tuple[int, int]:
         """Sends and skips of the current epoch, over all owners."""
@@ -52,13 +59,12 @@ class Decisions:
 
     def counts_of(self, stream: Stream) -> tuple[int, int]:
         """Sends and skips of a stream over all epochs."""
-        answers = [epoch[stream] for epoch in self._log.values() if stream in epoch]
-        return sum(answers), len(answers) - sum(answers)
+        skips, sends = self._counts.get(stream, (0, 0))
+        return sends, skips
 
     def streams(self) -> list[Stream]:
         """All streams ever used, ordered."""
-        found = {stream for epoch in self._log.values() for stream in epoch}
-        return sorted(found, key=lambda s: (s.layer, DIRECTIONS.index(s.direction), s.owner))
+        return sorted(self._counts, key=lambda s: (s.layer, DIRECTIONS.index(s.direction), s.owner))
 
     def as_array(self) -> npt.NDArray[np.int8]:
         """`[epochs, layers, 2, p]`: 1 SEND, 0 SKIP, −1 where a stream was not used."""
@@ -75,4 +81,8 @@ class Decisions:
         """Take over the log of an earlier process. Versions start cold: its histories are gone."""
         for epoch, layer, side, owner in np.argwhere(array != UNUSED).tolist():
             stream = Stream(layer, DIRECTIONS[side], owner)
-            self._log.setdefault(epoch, {})[stream] = bool(array[epoch, layer, side, owner] == SENT)
+            self._enter(epoch, stream, bool(array[epoch, layer, side, owner] == SENT))
+
+    def _enter(self, epoch: int, stream: Stream, send: bool) -> None:
+        self._log.setdefault(epoch, {})[stream] = send
+        self._counts.setdefault(stream, [0, 0])[send] += 1

@@ -31,6 +31,7 @@ class Use:
     epoch: int
     history: History | None = None  # where receivers remember; None where nothing is ever stale
     absent: bool = False  # remote rows count as zero
+    max_age: int = 0  # of what may be recalled
     purpose: Purpose = "payload"
 
     def entry(self, owner: int) -> Entry:
@@ -135,11 +136,12 @@ class Delivery:
         wire = unseal(envelope, self._wire(like, rows), use.label(owner), self._transport.rank)
         payload = self._codec.decode(wire, like.shape[1], like.dtype)
         if use.history is not None:
-            use.history.push(use.stream(owner), payload)
+            use.history.push(use.stream(owner), payload, use.epoch)
         return payload
 
     def _recall(self, owner: int, use: Use) -> torch.Tensor:
         assert use.history is not None, "a policy that skips keeps history"
+        assert use.epoch - use.history.version(use.stream(owner)) <= use.max_age, "older than the bound"
         return use.history.pull(use.stream(owner))
 
     def _count(self, payloads: Sequence[torch.Tensor], use: Use) -> None:

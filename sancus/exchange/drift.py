@@ -1,10 +1,14 @@
 """Drift: how far an owner's current payload is from what its receivers hold.
 
-The owner keeps a copy of every payload at the moment it was sent, before dropout, so the drift is the
-true one under any plan. It costs the owner one payload a stream, counted apart from the histories.
+The owner keeps a copy of every payload at the moment it was sent, so the drift is the true one under any plan.
+Dropout is noise, not drift, and it reaches a layer's rows from every layer below. So where there is dropout,
+payloads are compared as the last fresh, exact evaluation made them, which has none; before the first
+evaluation, as they are before this layer's own dropout. The copies are counted apart from the histories.
 """
 
 from __future__ import annotations
+
+import sys
 
 import torch
 
@@ -18,10 +22,21 @@ class DriftMeter:
 
     def __init__(self) -> None:
         self._sent = History()
+        self._seen = History()
 
-    def keep(self, stream: Stream, payload: torch.Tensor) -> None:
-        """The payload `[rows, f]` is being sent now."""
-        self._sent.push(stream, payload)
+    def see(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
+        """The payload `[rows, f]` in a fresh, exact pass, without any dropout."""
+        self._seen.push(stream, payload, epoch)
+
+    def current(self, stream: Stream, payload: torch.Tensor, *, noisy: bool) -> torch.Tensor:
+        """The payload to measure by: the last exact one where dropout makes this one noisy."""
+        if noisy and self._seen.holds(stream) and self._seen.pull(stream).shape == payload.shape:
+            return self._seen.pull(stream)
+        return payload
+
+    def keep(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
+        """What is being sent now, as `current` gave it."""
+        self._sent.push(stream, payload, epoch)
 
     def measure(self, stream: Stream, payload: torch.Tensor, norm: Norm) -> float:
         """Mean absolute difference; `relative` divides it by the payload's mean absolute value."""
@@ -31,9 +46,9 @@ class DriftMeter:
         if norm == "mean" or difference == 0.0:
             return difference
         size = payload.abs().mean().item()
-        return difference / size if size else float("inf")
+        return difference / size if size else sys.float_info.max
 
     @property
     def nbytes(self) -> int:
         """Memory of the copies."""
-        return self._sent.nbytes
+        return self._sent.nbytes + self._seen.nbytes

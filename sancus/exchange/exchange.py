@@ -18,7 +18,7 @@ import torch
 from sancus.codecs.base import Codec
 from sancus.codecs.full import FullPrecision
 from sancus.comm.base import Transport
-from sancus.comm.ledger import DIRECTIONS, Direction
+from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.errors import UserError
 from sancus.exchange.aggregate import Aggregate, AggregateThenTransform, Rows
 from sancus.exchange.agreement import Agree, Agreement
@@ -30,7 +30,7 @@ from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
 from sancus.exchange.history import History
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Leg, Plan
-from staleness.base import Policy
+from staleness.base import Norm, Policy
 
 Order = Literal["auto", "aggregate-first", "transform-first"]
 Rowlike = torch.Tensor | SparseMatrix
@@ -95,6 +95,8 @@ class Exchange:
         self._deliveries = {side: Delivery(transport, codec) for side, codec in codecs.items()}
         self._exact_delivery = Delivery(transport, FullPrecision())
         self._exact = False
+        self._noisy = False  # whether a model drops out in training
+        self._orders: dict[int, Order] = {}  # chosen in training; evaluation follows
         self._constants: dict[bool, DenseConstant | SparseConstant] = {}
 
     def begin_epoch(self, epoch: int) -> None:
@@ -127,7 +129,7 @@ class Exchange:
             return self._constant_input(layer).propagate(weight, dropout, self._key(layer))
         clean = h if dropout and self._drifts("forward") else None
         h = self.dropout(h, layer, dropout)
-        if weight is not None and self._order(h, weight) == "transform-first":
+        if weight is not None and self._order(h, weight, layer) == "transform-first":
             return self._aggregate(h @ weight, layer, None if clean is None else clean @ weight)
         h, clean = self._dense(h), None if clean is None else self._dense(clean)
         if weight is None:
@@ -158,6 +160,7 @@ class Exchange:
         """Dropout of own rows with the mask that `propagate` and `rows` use at this layer."""
         if not share:
             return h
+        self._noisy = True
         if isinstance(h, SparseMatrix):
             return drop_sparse(h, share, self.nodes, self._key(layer))
         return drop_dense(h, share, self.nodes, self._key(layer))
@@ -212,19 +215,30 @@ class Exchange:
     def _use(self, layer: int, direction: Direction, payloads: Sequence[torch.Tensor]) -> Use:
         """Who sends now: agreed by all ranks before anyone acts."""
         self._sequence += 1
+        policy = self.policies[direction]
+        stream = Stream(layer, direction, self.transport.rank)
         if self._exact:
+            if policy.drift_norm and self._noisy:
+                self.drift.see(stream, torch.cat(list(payloads)), self.epoch)
             return self._exact_use(layer, direction, "evaluation")
-        policy, drift = self.policies[direction], 0.0
-        joined = torch.cat(list(payloads)) if policy.drift_norm else payloads[0]
-        use = Use(layer, direction, [], self._sequence, self.epoch)
-        stream = use.stream(self.transport.rank)
-        if policy.drift_norm and self.agreement.needs_drift(layer, direction):
-            drift = self.drift.measure(stream, joined, policy.drift_norm)
-        sends = self.agreement.decide(layer, direction, drift)
-        if policy.drift_norm and sends[self.transport.rank]:
-            self.drift.keep(stream, joined)
+        if policy.drift_norm:
+            sends = self._decide_by_drift(stream, torch.cat(list(payloads)), policy.drift_norm)
+        else:
+            sends = self.agreement.decide(layer, direction)
         history = self.history if policy.max_age else None
-        return Use(layer, direction, sends, self._sequence, self.epoch, history, policy.absent)
+        return Use(
+            layer, direction, sends, self._sequence, self.epoch, history, policy.absent, policy.max_age
+        )
+
+    def _decide_by_drift(self, stream: Stream, payload: torch.Tensor, norm: Norm) -> list[bool]:
+        """Measure, agree, and remember what is sent."""
+        now, drift = self.drift.current(stream, payload, noisy=self._noisy), 0.0
+        if self.agreement.needs_drift(stream.layer, stream.direction):
+            drift = self.drift.measure(stream, now, norm)
+        sends = self.agreement.decide(stream.layer, stream.direction, drift)
+        if sends[stream.owner]:
+            self.drift.keep(stream, now, self.epoch)
+        return sends
 
     def _exact_use(self, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]) -> Use:
         everyone = [True] * self.transport.size
@@ -239,7 +253,7 @@ class Exchange:
         return result
 
     def _clipped(self, gradient: torch.Tensor) -> torch.Tensor:
-        """GRADIENT_CLIP of Algorithm 3: the own rows' L2 norm is held to `th_i = √p · th`."""
+        """GRADIENT_CLIP of Algorithm 3: the L2 norm of what this rank holds is kept to `th_i = √p · th`."""
         if self._clip is None:
             return gradient
         limit = self._clip * self.transport.size**0.5
@@ -252,7 +266,7 @@ class Exchange:
             dense = dense.detach().requires_grad_()
         return dense
 
-    def _order(self, h: Rowlike, weight: torch.Tensor) -> Order:
+    def _order(self, h: Rowlike, weight: torch.Tensor, layer: int) -> Order:
         """Which product comes first: the one after which fewer columns cross, forward and backward.
 
         `Â (H W)` sends `f_out` columns forward, and backward too, because `dW = Hᵀ (Âᵀ δ)`. `(Â H) W` sends
@@ -260,12 +274,17 @@ class Exchange:
         """
         if self.savings.order != "auto":
             return self.savings.order
+        if self._exact and layer in self._orders:
+            return self._orders[layer]
         wide, narrow = weight.shape
         if torch.is_grad_enabled():
             needs = isinstance(h, torch.Tensor) and h.requires_grad
             wide *= 2 if needs or not self.savings.skip_input_gradient else 1
             narrow *= 2
-        return "aggregate-first" if wide < narrow else "transform-first"
+        order: Order = "aggregate-first" if wide < narrow else "transform-first"
+        if not self._exact:
+            self._orders[layer] = order
+        return order
 
     def _constant_input(self, layer: int) -> DenseConstant | SparseConstant:
         """The constant of this mode: training under `drop` lacks remote rows that evaluation has."""

@@ -1,7 +1,7 @@
 """Rows by number: what a plan that picks rows sends, written where it is sent from, and added back.
 
-Native where its library loads, torch elsewhere; both give the same bits, so there is nothing to choose. torch's
-`index_add_` adds row after row on one thread, which the native one does not. All of it is outside autograd.
+Native where its library loads, torch elsewhere; both give the same bits, so there is nothing to choose.
+torch's `index_add_` adds row after row on one thread; ours does not. All of it is outside autograd.
 """
 
 from __future__ import annotations

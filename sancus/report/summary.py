@@ -85,7 +85,10 @@ def _time(run: dict[str, Any]) -> Rows:
     compute = number(values.get("compute_seconds_per_epoch"))
     comm = number(values.get("comm_seconds_per_epoch"))
     if compute is not None and comm is not None:
-        split = f"compute {seconds_text(compute)}, communication {seconds_text(comm)} an epoch"
+        split = f"compute {seconds_text(compute)}, communication {seconds_text(comm)}"
+        agreeing = number(values.get("agreement_seconds_per_epoch"))
+        if agreeing is not None:
+            split += f" (agreeing {seconds_text(agreeing)})"
         rows.append(("of an epoch's time", split))
     return rows
 

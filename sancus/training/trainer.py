@@ -7,6 +7,7 @@ fixed-shape gather that every rank makes in every epoch, so all ranks always tak
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ LOCAL = (
     "loss",
     "seconds",
     "comm_seconds",
+    "agreement_seconds",
     "wire_bytes",
     "raw_bytes",
     "agreement_bytes",
@@ -66,21 +68,20 @@ class Trainer:
 
     def epochs(self) -> Iterator[Record]:
         """The figures of each epoch as it ends, equal on all ranks."""
-        while self.next_epoch < self.settings.epochs:
+        while self.next_epoch < self.settings.epochs and not self._out_of_patience():
             epoch = self.next_epoch
             started, waited = time.perf_counter(), self._waited()
             loss = self.train_epoch(epoch)
-            seconds = time.perf_counter() - started
-            local = self._local_figures(loss, seconds, self._waited() - waited)
+            seconds, waits = time.perf_counter() - started, self._waited() - waited
             last = epoch + 1 == self.settings.epochs
             evaluated = last or (epoch + 1) % self.settings.eval_every == 0
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
+            local = self._local_figures(loss) | {"seconds": seconds, "comm_seconds": waits.total()}
+            local["agreement_seconds"] = waits["agreement"]
             record = self._gather(epoch, local, score, evaluated=evaluated)
             self._keep_best(epoch, record)
             self.next_epoch = epoch + 1
             yield record
-            if evaluated and self._out_of_patience(epoch):
-                return
 
     def train_epoch(self, epoch: int) -> float:
         """One forward and backward pass and one update; this rank's share of the loss."""
@@ -115,12 +116,12 @@ class Trainer:
         for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
             parameter.grad = part.view_as(parameter)
 
-    def _waited(self) -> float:
-        """Seconds that this rank has spent in the transport so far."""
-        return sum(self.exchange.transport.ledger.seconds.values())
+    def _waited(self) -> Counter[str]:
+        """Seconds that this rank has spent in the transport so far, by purpose."""
+        return Counter(self.exchange.transport.ledger.seconds)
 
-    def _local_figures(self, loss: float, seconds: float, comm_seconds: float) -> dict[str, float]:
-        """What only this rank knows of the epoch that just ended, before evaluation."""
+    def _local_figures(self, loss: float) -> dict[str, float]:
+        """What only this rank knows of the epoch that just ended."""
         ledger = self.exchange.transport.ledger
         totals = {
             "wire_bytes": ledger.wire_of("payload"),
@@ -135,8 +136,6 @@ class Trainer:
         drift = self.exchange.agreement.max_drift
         return figures | {
             "loss": loss,
-            "seconds": seconds,
-            "comm_seconds": comm_seconds,
             "history_bytes": self.exchange.history.nbytes,
             "max_drift": UNMEASURED if drift is None else drift,
         }
@@ -170,8 +169,11 @@ class Trainer:
             weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
             self.best = Best(epoch, val, test, weights)
 
-    def _out_of_patience(self, epoch: int) -> bool:
-        return bool(self.settings.patience) and epoch - self.best.epoch >= self.settings.patience
+    def _out_of_patience(self) -> bool:
+        """Whether the last epoch was evaluated, and the best is too long ago."""
+        evaluated = self.next_epoch % self.settings.eval_every == 0
+        since_best = self.next_epoch - 1 - self.best.epoch
+        return bool(self.settings.patience) and evaluated and since_best >= self.settings.patience
 
 
 def _combine(name: str, column: torch.Tensor) -> float | int:

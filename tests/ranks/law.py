@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 
+from partitioners import PARTITIONERS
 from sancus.comm.base import Transport
 from sancus.config import Config, FactorSettings
 from sancus.graphs.graph import Graph
 from sancus.graphs.shards import open_shard
+from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
+from sancus.plans import PLANS
 from sancus.run import make_trainer
 from sancus.training.settings import TrainingSettings
 from tests.graphs import awkward_graph, with_train_nodes
@@ -45,9 +48,9 @@ class Case:
 def cases() -> list[Case]:
     """Model × plan × partition, and each saving, depth and kind of graph."""
     found = []
-    for model in ("gcn", "sage"):
-        for plan in ("block", "halo"):
-            for partitioner in ("contiguous", "random", "metis", "with-empty-block"):
+    for model in MODELS:
+        for plan in PLANS:
+            for partitioner in (*PARTITIONERS, "with-empty-block"):
                 name = f"{model}-{plan}-{partitioner}"
                 found.append(Case(name, {}, partitioner, model, FactorSettings(plan=plan)))
             factors = FactorSettings(plan=plan)

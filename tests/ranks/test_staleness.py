@@ -105,7 +105,7 @@ def graph() -> Graph:
     return awkward_graph(nodes=29, seed=3)
 
 
-@pytest.fixture(scope="module", params=[("gloo", 2), ("gloo", 3), ("gloo", 4), ("mpi", 3)], ids=str)
+@pytest.fixture(scope="module", params=[(b, p) for b in ("gloo", "mpi") for p in (2, 3, 4)], ids=str)
 def outcome(
     request: pytest.FixtureRequest, graph: Graph, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[list[dict[str, Any]]]]:
@@ -170,3 +170,27 @@ def test_some_settings_do_skip_and_differ(outcome: Any) -> None:
         place = SETTINGS.index(Setting(policy, "always", "halo", True))
         assert (notes[0][place]["decisions"] == 0).any()
         assert notes[0][place]["losses"] != notes[0][always]["losses"]
+
+
+def hold_still(transport: Transport, folder: str) -> list[np.ndarray]:
+    """Weights that never move under heavy dropout: the decisions of every epoch, by plan."""
+    found = []
+    for plan, savings in (("block", False), ("halo", True)):
+        setting = Setting("variation-gap:gap=0.0001", "always", plan, savings)
+        still = TrainingSettings(epochs=6, optimizer="sgd", lr=0.0, dtype="float64")
+        noisy = ModelSettings(layers=3, hidden=5, dropout=0.5)
+        config = Config(factors=setting.config().factors, shape=noisy, training=still)
+        shard = open_shard(Path(folder), transport.rank)
+        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+        trainer.run()
+        found.append(trainer.exchange.decisions.as_array())
+    return found
+
+
+def test_dropout_is_noise_and_not_drift(graph: Graph, tmp_path: Path) -> None:
+    """Nothing is learnt, so nothing may be sent again, whatever the masks of the layers below do."""
+    folder = shards_of(graph, "random", 2, tmp_path)
+    for decisions in run_ranks("tests.ranks.test_staleness:hold_still", 2, folder=str(folder))[0]:
+        hidden = decisions[:, 1:, 0]  # forward, above the input
+        assert (hidden[0] == 1).all()
+        assert (hidden[2:] == 0).all(), decisions

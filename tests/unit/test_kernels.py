@@ -1,4 +1,4 @@
-"""The contract of a kernel, for every entry of the table, against dense float64; and the matrix that uses it."""
+"""The contract of a kernel, for every entry of the table, against dense float64; the matrix that uses it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def csr(rows: int, columns: int, entries: int, dtype: torch.dtype, seed: int) ->
 def exact(matrix: Csr, dense: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`A H` in float64, and the bound of its rounding in the dtype of `H`."""
     full = SparseMatrix(Csr(matrix.crow, matrix.col, matrix.value.double(), matrix.shape), None).to_dense()  # type: ignore[arg-type]
-    sizes = SparseMatrix(Csr(matrix.crow, matrix.col, matrix.value.double().abs(), matrix.shape), None).to_dense()  # type: ignore[arg-type]
+    sizes = SparseMatrix(
+        Csr(matrix.crow, matrix.col, matrix.value.double().abs(), matrix.shape), None
+    ).to_dense()  # type: ignore[arg-type]
     longest = int(matrix.crow.diff().max()) if len(matrix.crow) > 1 else 0
     unit = torch.finfo(dense.dtype).eps * (longest + 2)
     return full @ dense.double(), sizes @ dense.double().abs() * unit + torch.finfo(dense.dtype).tiny
@@ -96,7 +98,9 @@ def test_the_order_of_products_does_not_lose_one(kernel: Kernel) -> None:
     torch.testing.assert_close(out, expected)
 
 
-@pytest.mark.parametrize("layout", ["columns", "transposed", "unaligned", "every other row", "one row repeated"])
+@pytest.mark.parametrize(
+    "layout", ["columns", "transposed", "unaligned", "every other row", "one row repeated"]
+)
 def test_strides_of_the_dense_operand_do_not_matter(kernel: Kernel, layout: str) -> None:
     matrix = csr(30, 20, 150, torch.float32, 1)
     dense = {

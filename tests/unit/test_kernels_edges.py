@@ -27,7 +27,12 @@ def _keep_threads() -> Iterator[None]:
 
 
 def matrix_of(
-    name: str, rows: int = 9, columns: int = 7, entries: int = 40, dtype: torch.dtype = torch.float64, seed: int = 0
+    name: str,
+    rows: int = 9,
+    columns: int = 7,
+    entries: int = 40,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
 ) -> SparseMatrix:
     return SparseMatrix(csr(rows, columns, entries, dtype, seed), kernel_or_skip(name))
 
@@ -58,7 +63,10 @@ def test_values_are_those_of_dense(
     name: str, rows: int, columns: int, entries: int, heads: int, width: int, dtype: torch.dtype, seed: int
 ) -> None:
     matrix = matrix_of(name, rows, columns, entries, dtype, seed)
-    left, right = torch.randn(rows, heads * width, dtype=dtype), torch.randn(columns, heads * width, dtype=dtype)
+    left, right = (
+        torch.randn(rows, heads * width, dtype=dtype),
+        torch.randn(columns, heads * width, dtype=dtype),
+    )
     score = sddmm(matrix, left, right, heads)
     assert score.shape == (matrix.nnz, heads)
     torch.testing.assert_close(score, dense_scores(matrix, left, right, heads), rtol=1e-4, atol=1e-5)

@@ -185,7 +185,7 @@ def test_without_the_library_torch_is_used_and_native_explains(
     try:
         monkeypatch.setenv("SANCUS_LIBRARY", str(tmp_path / "libsancus.so"))
         assert AutoKernel().describe() == "torch (CSR)"
-        with pytest.raises(UserError, match="not compiled.*--kernel torch") as caught:
+        with pytest.raises(UserError, match=r"not compiled.*--kernel torch") as caught:
             NativeKernel()
         assert "\n" not in str(caught.value)
         (tmp_path / "libsancus.so").write_bytes(b"not a library")

@@ -1,0 +1,113 @@
+"""Measures all products in turn, round after round, and prints one table: `python -m tests.bench.table`.
+
+What is compared is measured in one process and interleaved, so that a noisy neighbour disturbs all alike:
+read the ratios. Two figures describe the noise: the quartiles of each time, and the bandwidth of `c = a + b`
+(STREAM add), measured in the same rounds. Gathered bytes are entries × columns × 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+
+from sancus.kernels import bits
+from tests.bench.cases import COLUMNS, SHAPES, Run, graph, products, stream_add
+
+Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process_time}
+
+
+def interleaved(
+    runs: Mapping[str, Run], rounds: int, clock: object = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of each run in each round; the first round is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            start = clock()
+            run()
+            if turn:
+                seconds[name].append(clock() - start)
+    return seconds
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """First quartile, median, third."""
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def spmm_table(shape: str, columns: int, rounds: int, scale: float, clock: str) -> None:
+    """One graph and one width."""
+    matrix = graph(shape, scale)
+    dense = torch.randn(matrix.shape[1], columns)
+    add, moved = stream_add()
+    times = interleaved({**products(matrix, dense), "": add}, rounds, CLOCKS[clock])
+    bandwidth = moved / statistics.median(times.pop("")) / 1e9
+    gathered = matrix.nnz * columns * 4 / 1e9
+    reference = statistics.median(times["torch CSR"])
+    threads = torch.get_num_threads()
+    print(
+        f"\n{shape}, {matrix.shape[0]:,} nodes, {matrix.nnz:,} entries, {columns} columns, "
+        f"{threads} threads, {clock} time; STREAM add {bandwidth:.1f} GB/s"
+    )
+    print(f"{'':17}{'median ms':>10}{'quartiles':>18}{'GB/s':>7}{'of STREAM':>11}{'torch CSR ×':>13}")
+    for name, seconds in sorted(times.items(), key=lambda item: statistics.median(item[1])):
+        low, middle, high = quartiles(seconds)
+        spread = f"{low * 1e3:.0f}-{high * 1e3:.0f}"
+        rate = gathered / middle
+        print(
+            f"{name:17}{middle * 1e3:10.1f}{spread:>18}{rate:7.1f}{rate / bandwidth:11.2f}{reference / middle:13.2f}",
+            flush=True,
+        )
+
+
+def bits_table(rounds: int, columns: int = 256) -> None:
+    """Pack and unpack on one thread, in processor time: a neighbour on the same core does not count."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    x = torch.randn(20_000, columns)
+    row_ids, out = torch.arange(len(x)), torch.empty_like(x)
+    print(f"\npack and unpack, {len(x):,} rows of {columns}, 1 thread, GB/s of float32 (processor time)")
+    for width in bits.WIDTHS:
+        packed = bits.pack(x, width, 1, row_ids)
+        runs: dict[str, Run] = {
+            "pack": partial(bits.pack, x, width, 1, row_ids),
+            "unpack": partial(bits.unpack, *packed[:3], width, columns, out),
+        }
+        times = interleaved(runs, 3 * rounds, time.process_time)
+        line = (f"{name} {x.nbytes / statistics.median(times[name]) / 1e9:6.2f}" for name in runs)
+        print(f"{width} bits   " + "   ".join(line))
+    torch.set_num_threads(threads)
+
+
+def main() -> None:
+    """Read the flags, print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--columns", type=int, nargs="+", default=list(COLUMNS))
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--clock", choices=list(CLOCKS), default="wall", help="processor: for one thread on a busy machine"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the nodes and entries")
+    flags = parser.parse_args()
+    torch.set_num_threads(flags.threads)
+    bits_table(flags.rounds)
+    for shape in flags.shapes:
+        for columns in flags.columns:
+            spmm_table(shape, columns, flags.rounds, flags.scale, flags.clock)
+
+
+if __name__ == "__main__":
+    main()
