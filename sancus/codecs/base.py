@@ -10,8 +10,8 @@ import torch
 class Codec(Protocol):
     """Encodes a payload `[rows, f]` row by row, into `[rows, w]` on the wire.
 
-    What a row becomes does not depend on the other rows. `decode(encode(x))` has the shape and dtype of `x` and
-    is unbiased.
+    What a row becomes does not depend on the other rows. `decode(encode(x))` has the shape and dtype of
+    `x` and is unbiased.
     """
 
     def wire(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Drift: how far an owner's current payload is from what its receivers hold.
 
-The owner keeps a copy of every payload at the moment it was sent, so the drift is the true one under any plan.
-Dropout is noise, not drift, and it reaches a layer's rows from every layer below. So where there is dropout,
+The owner keeps a copy of every payload as it was sent, so the drift is the true one under any plan. Dropout
+is noise, not drift, and it reaches a layer's rows from every layer below. So where there is dropout,
 payloads are compared as the last fresh, exact evaluation made them, which has none; before the first
 evaluation, as they are before this layer's own dropout. The copies are counted apart from the histories.
 """

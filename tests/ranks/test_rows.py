@@ -66,3 +66,31 @@ def test_rows_equal_one_process(ranks: int, tmp_path: Path) -> None:
             nodes = result[plan]["nodes"]
             torch.testing.assert_close(result[plan]["out"], twice[nodes].detach(), rtol=1e-10, atol=1e-12)
             torch.testing.assert_close(result[plan]["gradient"], h.grad[nodes], rtol=1e-10, atol=1e-12)
+
+
+def attend_stale(transport: Transport, folder: str) -> dict[str, dict[str, torch.Tensor]]:
+    """`rows` in two epochs under policies that skip in the second: `Â` of what this rank then sees."""
+    found = {}
+    for plan in ("halo", "block"):
+        for policy in ("epoch-fixed:bound=1", "drop"):
+            factors = FactorSettings(plan=plan, staleness=policy)
+            config = Config(factors=factors, training=TrainingSettings(dtype="float64"))
+            shard = open_shard(Path(folder), transport.rank)
+            exchange = make_trainer(config, shard, transport, torch.device("cpu")).exchange
+            h = embeddings(exchange.nodes)
+            for epoch in range(2):
+                exchange.begin_epoch(epoch)
+                seen = exchange.rows(h + epoch, 0)
+            found[f"{plan} {policy}"] = {"nodes": exchange.nodes, "sum": exchange.local_rows @ seen}
+    return found
+
+
+def test_rows_of_owners_that_skip_are_the_last_sent(tmp_path: Path) -> None:
+    graph, ranks = awkward_graph(), 3
+    folder = str(shards_of(graph, "random", ranks, tmp_path))
+    a, old = dense_adjacency(graph, "symmetric"), embeddings(torch.arange(graph.nodes))
+    for result in run_ranks("tests.ranks.test_rows:attend_stale", ranks, folder=folder):
+        for name, note in result.items():
+            seen = torch.zeros_like(old) if "drop" in name else old.clone()
+            seen[note["nodes"]] = old[note["nodes"]] + 1
+            torch.testing.assert_close(note["sum"], (a @ seen)[note["nodes"]], rtol=1e-12, atol=1e-12)
