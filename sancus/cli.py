@@ -285,6 +285,7 @@ def main() -> None:
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         sys.stdout.flush()
+        _finish_rank()
     except UserError as error:
         _leave(launch.EXIT_USER, str(error))
     except cyclopts.CycloptsError as error:
@@ -320,6 +321,14 @@ def _leave(code: int, line: str = "", details: str = "") -> NoReturn:
     if world is not None:
         os._exit(code)
     sys.exit(code)
+
+
+def _finish_rank() -> None:
+    """A rank that is done leaves at once: gloo's threads can abort a process while Python takes it apart."""
+    world = _world()
+    if world is not None and world.launcher in ("local", "torchrun"):
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _world() -> launch.World | None:

@@ -36,6 +36,8 @@ def main() -> None:
         os._exit(1)
     (Path(folder) / f"result-{world.rank}").write_bytes(pickle.dumps(result))
     transport.close()
+    if backend != "mpi":
+        os._exit(0)
 
 
 if __name__ == "__main__":

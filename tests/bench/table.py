@@ -63,10 +63,8 @@ def spmm_table(shape: str, columns: int, rounds: int, scale: float, clock: str) 
         low, middle, high = quartiles(seconds)
         spread = f"{low * 1e3:.0f}-{high * 1e3:.0f}"
         rate = gathered / middle
-        print(
-            f"{name:17}{middle * 1e3:10.1f}{spread:>18}{rate:7.1f}{rate / bandwidth:11.2f}{reference / middle:13.2f}",
-            flush=True,
-        )
+        shares = f"{rate / bandwidth:11.2f}{reference / middle:13.2f}"
+        print(f"{name:17}{middle * 1e3:10.1f}{spread:>18}{rate:7.1f}{shares}", flush=True)
 
 
 def bits_table(rounds: int, columns: int = 256) -> None:
