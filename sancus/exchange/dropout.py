@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import torch
 
+from sancus.kernels.hashing import MASK64, signed, splitmix, splitmix_scalar
 from sancus.kernels.matrix import SparseMatrix
 
-_MASK64 = (1 << 64) - 1
 _BUCKETS = 1 << 31
 
 
@@ -32,8 +32,8 @@ class DropoutKey:
         """One signed 64-bit number for the three."""
         state = 0
         for value in (self.seed, self.epoch, self.layer):
-            state = _splitmix_scalar((state ^ value) & _MASK64)
-        return state - (1 << 64) if state >= 1 << 63 else state
+            state = splitmix_scalar((state ^ value) & MASK64)
+        return signed(state)
 
 
 def drop_dense(h: torch.Tensor, share: float, nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
@@ -56,11 +56,11 @@ def _scale(noise: torch.Tensor, share: float, dtype: torch.dtype) -> torch.Tenso
 
 
 def _row_keys(nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
-    return (_splitmix(nodes ^ key.mixed()) >> 16).to(torch.int32)
+    return (splitmix(nodes ^ key.mixed()) >> 16).to(torch.int32)
 
 
 def _column_keys(columns: torch.Tensor) -> torch.Tensor:
-    return (_splitmix(columns.to(torch.int64) + 0x632BE5AB) >> 16).to(torch.int32)
+    return (splitmix(columns.to(torch.int64) + 0x632BE5AB) >> 16).to(torch.int32)
 
 
 def _hash(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
@@ -74,17 +74,3 @@ def _hash(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
 def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Logical shift to the right of int32."""
     return (x >> bits).bitwise_and_((1 << (32 - bits)) - 1)
-
-
-def _splitmix(x: torch.Tensor) -> torch.Tensor:
-    x = x + -7046029254386353131
-    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * -4658895280553007687
-    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * -7723592293110705685
-    return x ^ ((x >> 31) & ((1 << 33) - 1))
-
-
-def _splitmix_scalar(x: int) -> int:
-    x = (x + 0x9E3779B97F4A7C15) & _MASK64
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return x ^ (x >> 31)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import torch
 
+from sancus.kernels.hashing import MASK64, signed, splitmix, splitmix_scalar
+
 _MASK32 = (1 << 32) - 1
-_MASK64 = (1 << 64) - 1
 _SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 _WIDEST = 2.0**127  # a range capped at this decodes to no infinity
 
@@ -58,7 +59,7 @@ def _squeeze(level: torch.Tensor, bits: int) -> torch.Tensor:
 
 def _uniform(seed: int, row_ids: torch.Tensor, columns: int) -> torch.Tensor:
     """Numbers in [0, 1) of 24 bits, `[n, columns]` float32."""
-    key = _splitmix(row_ids ^ _signed(_splitmix_scalar(seed & _MASK64)))
+    key = splitmix(row_ids ^ signed(splitmix_scalar(seed & MASK64)))
     low, high = key & _MASK32, (key >> 32) & _MASK32
     hashed = torch.arange(columns, device=row_ids.device) * 0x9E3779B9 + low[:, None]
     hashed &= _MASK32
@@ -66,22 +67,3 @@ def _uniform(seed: int, row_ids: torch.Tensor, columns: int) -> torch.Tensor:
     hashed = ((hashed ^ (hashed >> 15)) * 0x846CA68B) & _MASK32
     hashed ^= hashed >> 16
     return (hashed >> 8).float() * 2.0**-24
-
-
-def _splitmix(x: torch.Tensor) -> torch.Tensor:
-    """SplitMix64 of int64, whose shifts are made logical by a mask."""
-    x = x + _signed(0x9E3779B97F4A7C15)
-    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _signed(0x94D049BB133111EB)
-    return x ^ ((x >> 31) & ((1 << 33) - 1))
-
-
-def _splitmix_scalar(x: int) -> int:
-    x = (x + 0x9E3779B97F4A7C15) & _MASK64
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return x ^ (x >> 31)
-
-
-def _signed(x: int) -> int:
-    return x - (1 << 64) if x >= 1 << 63 else x
