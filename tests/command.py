@@ -61,6 +61,11 @@ def run(
         return process.finish(timeout)
 
 
+def _heed_interrupts() -> None:
+    """Tests that run in the background of a shell ignore SIGINT; what they start must not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Process:
     """A command that runs."""
 
@@ -77,6 +82,7 @@ class Process:
                 stderr=err,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                preexec_fn=_heed_interrupts,
             )
         self.pid = self._child.pid
 

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import scipy.sparse as sp
 import torch
 
 from sancus.kernels import bits
-from tests.bench.cases import COLUMNS, SHAPES, Run, graph, products, stream_add
+from tests.bench.cases import COLUMNS, MAKERS, SHAPES, Run, graph, products, stream_add
 
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process_time}
@@ -44,19 +45,19 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def spmm_table(shape: str, columns: int, rounds: int, scale: float, clock: str) -> None:
+def spmm_table(matrix: sp.csr_array, shape: str, columns: int, flags: argparse.Namespace) -> None:
     """One graph and one width."""
-    matrix = graph(shape, scale)
     dense = torch.randn(matrix.shape[1], columns)
     add, moved = stream_add()
-    times = interleaved({**products(matrix, dense), "": add}, rounds, CLOCKS[clock])
+    runs = {name: run for name, run in products(matrix, dense).items() if name in flags.products}
+    times = interleaved({**runs, "": add}, flags.rounds, CLOCKS[flags.clock])
     bandwidth = moved / statistics.median(times.pop("")) / 1e9
     gathered = matrix.nnz * columns * 4 / 1e9
-    reference = statistics.median(times["torch CSR"])
+    reference = statistics.median(times.get("torch CSR", [float("nan")]))
     threads = torch.get_num_threads()
     print(
         f"\n{shape}, {matrix.shape[0]:,} nodes, {matrix.nnz:,} entries, {columns} columns, "
-        f"{threads} threads, {clock} time; STREAM add {bandwidth:.1f} GB/s"
+        f"{threads} threads, {flags.clock} time; STREAM add {bandwidth:.1f} GB/s"
     )
     print(f"{'':17}{'median ms':>10}{'quartiles':>18}{'GB/s':>7}{'of STREAM':>11}{'torch CSR ×':>13}")
     for name, seconds in sorted(times.items(), key=lambda item: statistics.median(item[1])):
@@ -93,6 +94,7 @@ def main() -> None:
     )
     parser.add_argument("--columns", type=int, nargs="+", default=list(COLUMNS))
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--products", nargs="+", default=list(MAKERS), choices=list(MAKERS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
@@ -103,8 +105,9 @@ def main() -> None:
     torch.set_num_threads(flags.threads)
     bits_table(flags.rounds)
     for shape in flags.shapes:
+        matrix = graph(shape, flags.scale)
         for columns in flags.columns:
-            spmm_table(shape, columns, flags.rounds, flags.scale, flags.clock)
+            spmm_table(matrix, shape, columns, flags)
 
 
 if __name__ == "__main__":
