@@ -43,9 +43,9 @@ static inline uint64_t mixed(uint64_t x)
 #include "each_isa.h"
 
 /* x [rows, columns] with rows `stride` values apart; row [rows] numbers them for the hash. */
-EXPORT void sancus_pack(int isa, int threads, int bits, uint64_t seed, int64_t rows, int64_t columns, const float *x,
-                        int64_t stride, const int64_t *row, uint8_t *packed, float *zero, float *scale,
-                        uint8_t *finite)
+EXPORT void sancus_pack(int isa, int threads, int bits, uint64_t seed, int64_t rows, int64_t columns,
+                        const float *x, int64_t stride, const int64_t *row, uint8_t *packed, float *zero,
+                        float *scale, uint8_t *finite)
 {
     static const worker WORKERS[ISA_COUNT] = PER_ISA(pack);
     packing job = {x, row, packed, finite, zero, scale, rows, stride, columns, (columns * bits + 7) / 8,

@@ -9,7 +9,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raise it with every change of an exported function; library.py refuses another number. */
-#define SANCUS_INTERFACE 1
+#define SANCUS_INTERFACE 2
 
 /* Instruction sets, from what every machine of the architecture has to the widest. */
 enum { ISA_BASE, ISA_AVX2, ISA_AVX512, ISA_COUNT };
@@ -62,11 +62,21 @@ static inline span equal_rows(int64_t rows, int64_t part, int64_t parts)
     return found;
 }
 
-/* How many entries early the rows of H are fetched: about BYTES_AHEAD of them. */
-static inline int64_t entries_ahead(int64_t row_bytes)
+/* How many rows of H fill half of a small second-level cache. */
+static inline int64_t entries_in_cache(int64_t row_bytes)
 {
-    enum { BYTES_AHEAD = 32768, MOST_AHEAD = 64, LEAST_AHEAD = 4 };
-    int64_t entries = BYTES_AHEAD / (row_bytes > 0 ? row_bytes : 1);
+    enum { CACHE_BYTES = 131072, LEAST = 16 };
+    int64_t entries = CACHE_BYTES / (row_bytes > 0 ? row_bytes : 1);
+    return entries > LEAST ? entries : LEAST;
+}
+
+/* How many entries early the rows of H are fetched: about BYTES_AHEAD of them; none where H is in the cache. */
+static inline int64_t entries_ahead(int64_t dense_rows, int64_t row_bytes)
+{
+    enum { BYTES_AHEAD = 32768, MOST_AHEAD = 64, LEAST_AHEAD = 4, CACHE_BYTES = 524288 };
+    if (row_bytes <= 0 || dense_rows <= CACHE_BYTES / row_bytes)
+        return 0;
+    int64_t entries = BYTES_AHEAD / row_bytes;
     return entries > MOST_AHEAD ? MOST_AHEAD : entries < LEAST_AHEAD ? LEAST_AHEAD : entries;
 }
 

@@ -14,7 +14,8 @@ typedef struct {
     const int64_t *crow;
     const void *col, *left, *right;
     void *score;
-    int64_t rows, left_stride, right_stride, heads, width; /* `heads` groups of `width` columns */
+    int64_t rows, right_rows, left_stride, right_stride;
+    int64_t heads, width; /* `heads` groups of `width` columns */
 } scoring;
 
 typedef struct {
@@ -57,20 +58,20 @@ static inline __attribute__((always_inline)) double exp_f64(double x)
 #include "each_isa.h"
 
 EXPORT void sancus_sddmm(int isa, int threads, int wide, int long_index, int64_t rows, const int64_t *crow,
-                         const void *col, const void *left, int64_t left_stride, const void *right,
-                         int64_t right_stride, int64_t heads, int64_t width, void *score)
+                         const void *col, const void *left, int64_t left_stride, int64_t right_rows,
+                         const void *right, int64_t right_stride, int64_t heads, int64_t width, void *score)
 {
     static const worker WORKERS[2][2][ISA_COUNT] = {
         {PER_ISA(sddmm_f32_i32), PER_ISA(sddmm_f32_i64)},
         {PER_ISA(sddmm_f64_i32), PER_ISA(sddmm_f64_i64)},
     };
-    scoring job = {crow, col, left, right, score, rows, left_stride, right_stride, heads, width};
+    scoring job = {crow, col, left, right, score, rows, right_rows, left_stride, right_stride, heads, width};
     int64_t size = (crow[rows] - crow[0] + rows) * heads * (width + 1);
     run_parts(WORKERS[wide][long_index][isa], &job, parts_for(size, threads), threads);
 }
 
-EXPORT void sancus_edge_softmax(int isa, int threads, int wide, int64_t rows, const int64_t *crow, const void *score,
-                                int64_t heads, void *share)
+EXPORT void sancus_edge_softmax(int isa, int threads, int wide, int64_t rows, const int64_t *crow,
+                                const void *score, int64_t heads, void *share)
 {
     static const worker WORKERS[2][ISA_COUNT] = {PER_ISA(softmax_f32), PER_ISA(softmax_f64)};
     softmax job = {crow, score, NULL, share, rows, heads};

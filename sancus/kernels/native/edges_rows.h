@@ -27,11 +27,11 @@ static TARGET void TYPED(sddmm)(const void *pointer, int64_t part, int64_t parts
     const REAL *right = job->right;
     REAL *score = job->score;
     const int64_t end = crow[rows.last], bytes = heads * width * (int64_t)sizeof(REAL);
-    const int64_t ahead = entries_ahead(bytes);
+    const int64_t ahead = entries_ahead(job->right_rows, bytes);
     for (int64_t row = rows.first; row < rows.last; row++) {
         const REAL *left = (const REAL *)job->left + row * job->left_stride;
         for (int64_t entry = crow[row]; entry < crow[row + 1]; entry++) {
-            if (entry + ahead < end) {
+            if (ahead && entry + ahead < end) {
                 const char *later = (const char *)(right + (int64_t)col[entry + ahead] * job->right_stride);
                 for (int64_t byte = 0; byte < bytes; byte += 64)
                     __builtin_prefetch(later + byte, 0, 2);

@@ -17,7 +17,7 @@ import torch
 
 from sancus.kernels.native.place import library_path
 
-INTERFACE = 1  # of the C functions; equal to SANCUS_INTERFACE in common.h
+INTERFACE = 2  # of the C functions; equal to SANCUS_INTERFACE in common.h
 ISAS = ("baseline", "AVX2", "AVX-512")
 
 _POINTER, _LONG = c_void_p, c_int64
@@ -25,7 +25,7 @@ _SIGNATURES: dict[str, list[object]] = {
     "sancus_spmm": [
         *[c_int] * 4,  # isa, threads, float64, int64 columns
         *[_LONG, _POINTER, _POINTER, _POINTER],  # rows, crow, col, value
-        *[_POINTER, _LONG, _POINTER, _LONG],  # dense, its stride, out, its stride
+        *[_LONG, _POINTER, _LONG, _POINTER, _LONG],  # rows of dense, dense, its stride, out, its stride
         *[_LONG, _LONG, c_int],  # heads, width, accumulate
     ],
     "sancus_move_rows": [
@@ -36,7 +36,7 @@ _SIGNATURES: dict[str, list[object]] = {
     "sancus_sddmm": [
         *[c_int] * 4,  # isa, threads, float64, int64 columns
         *[_LONG, _POINTER, _POINTER],  # rows, crow, col
-        *[_POINTER, _LONG, _POINTER, _LONG],  # left, its stride, right, its stride
+        *[_POINTER, _LONG, _LONG, _POINTER, _LONG],  # left, its stride, rows of right, right, its stride
         *[_LONG, _LONG, _POINTER],  # heads, width, score
     ],
     "sancus_edge_softmax": [*[c_int] * 3, _LONG, _POINTER, _POINTER, _LONG, _POINTER],

@@ -10,7 +10,7 @@ typedef struct {
     const int64_t *crow;
     const void *col, *value, *dense;
     void *out;
-    int64_t rows, dense_stride, out_stride; /* strides in values */
+    int64_t rows, dense_rows, dense_stride, out_stride; /* strides in values */
     int64_t heads, width;                   /* `heads` groups of `width` columns, one weight a group */
     int accumulate;
 } product;
@@ -24,10 +24,12 @@ static const worker PRODUCTS[2][2][ISA_COUNT] = {
 };
 
 EXPORT void sancus_spmm(int isa, int threads, int wide, int long_index, int64_t rows, const int64_t *crow,
-                        const void *col, const void *value, const void *dense, int64_t dense_stride, void *out,
-                        int64_t out_stride, int64_t heads, int64_t width, int accumulate)
+                        const void *col, const void *value, int64_t dense_rows, const void *dense,
+                        int64_t dense_stride, void *out, int64_t out_stride, int64_t heads, int64_t width,
+                        int accumulate)
 {
-    product job = {crow, col, value, dense, out, rows, dense_stride, out_stride, heads, width, accumulate};
+    product job = {crow, col, value, dense, out, rows, dense_rows, dense_stride, out_stride,
+                   heads, width, accumulate};
     int64_t size = (crow[rows] - crow[0] + rows) * heads * width;
     run_parts(PRODUCTS[wide][long_index][isa], &job, parts_for(size, threads), threads);
 }
