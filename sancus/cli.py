@@ -114,6 +114,7 @@ app = App(
     help="Decentralised full-graph GNN training that avoids communication and shows the bill.",
     version=__version__,
     config=_defaults,
+    result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
 
