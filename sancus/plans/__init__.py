@@ -3,4 +3,5 @@
 PLANS: dict[str, str] = {
     "block": "sancus.plans.block:Block",
     "halo": "sancus.plans.halo:Halo",
+    "prepost": "sancus.plans.prepost:Prepost",
 }

@@ -144,3 +144,65 @@ class Product:
     def transposed(self) -> Product:
         """`Aᵀ`."""
         return Product(self.matrix.transposed)
+
+
+class Above:
+    """Two maps of the same rows, one image above the other."""
+
+    def __init__(self, top: RowMap, bottom: RowMap) -> None:
+        assert top.rows_in == bottom.rows_in
+        self.top, self.bottom = top, bottom
+        self.rows_in = top.rows_in
+        self.rows_out = top.rows_out + bottom.rows_out
+
+    @property
+    def empty(self) -> bool:
+        """Both images are zero."""
+        return self.top.empty and self.bottom.empty
+
+    def apply(self, h: torch.Tensor) -> torch.Tensor:
+        """`[top h; bottom h]`."""
+        out = h.new_zeros(self.rows_out, h.shape[1])
+        self.add(h, out)
+        return out
+
+    def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """Each image is added to its own rows of `out`."""
+        self.top.add(h, out[: self.top.rows_out])
+        self.bottom.add(h, out[self.top.rows_out :])
+
+    @property
+    def transposed(self) -> Beside:
+        """The transposed maps, side by side."""
+        return Beside(self.top.transposed, self.bottom.transposed)
+
+
+class Beside:
+    """The transpose of `Above`: the sum of two maps, the first of the upper rows, the second of the lower."""
+
+    def __init__(self, left: RowMap, right: RowMap) -> None:
+        assert left.rows_out == right.rows_out
+        self.left, self.right = left, right
+        self.rows_in = left.rows_in + right.rows_in
+        self.rows_out = left.rows_out
+
+    @property
+    def empty(self) -> bool:
+        """Both images are zero."""
+        return self.left.empty and self.right.empty
+
+    def apply(self, h: torch.Tensor) -> torch.Tensor:
+        """`left h_upper + right h_lower`."""
+        out = h.new_zeros(self.rows_out, h.shape[1])
+        self.add(h, out)
+        return out
+
+    def add(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """Both images are added to `out`."""
+        self.left.add(h[: self.left.rows_in], out)
+        self.right.add(h[self.left.rows_in :], out)
+
+    @property
+    def transposed(self) -> Above:
+        """The transposed maps, one above the other."""
+        return Above(self.left.transposed, self.right.transposed)

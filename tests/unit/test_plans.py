@@ -18,7 +18,7 @@ from sancus.graphs.operator import Operator
 from sancus.kernels import KERNELS
 from sancus.plans import PLANS
 from sancus.plans.base import Leg, Plan, Workbench
-from sancus.plans.maps import Identity, Pick, Product, RowMap, Scatter
+from sancus.plans.maps import Above, Beside, Identity, Pick, Product, RowMap, Scatter
 from sancus.plugins import build
 
 BENCH = Workbench(build("kernel", KERNELS, "torch"), torch.float64, torch.device("cpu"))
@@ -164,6 +164,11 @@ def check_map(row_map: RowMap) -> None:
         Product(BENCH.matrix(sp.csr_array(np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])))),
         Product(BENCH.matrix(sp.csr_array((2, 3)))),
         Product(BENCH.matrix(sp.csr_array((0, 3)))),
+        Above(
+            Pick(torch.tensor([2, 0]), 3), Product(BENCH.matrix(sp.csr_array(np.array([[0.0, 2.0, 1.0]]))))
+        ),
+        Beside(Identity(2), Scatter(torch.tensor([1]), 2)),
+        Beside(Scatter(torch.tensor([], dtype=torch.int64), 2), Identity(2)),
     ],
     ids=lambda row_map: f"{type(row_map).__name__}-{row_map.rows_in}-{row_map.rows_out}",
 )

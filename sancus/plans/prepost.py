@@ -1,0 +1,73 @@
+"""Plan `prepost`: the fewest rows, some as they are and some summed by the owner (SuperGCN)."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from sancus.errors import UserError
+from sancus.graphs.operator import Operator
+from sancus.kernels.matrix import SparseMatrix
+from sancus.plans.base import Leg, Workbench
+from sancus.plans.cover import Cover, minimum_cover
+from sancus.plans.maps import Above, Beside, Pick, Product, Scatter
+
+
+class Prepost:
+    """Hybrid pre-post-aggregation: a minimum vertex cover of every cut decides what crosses.
+
+    `S_ij` picks the covered columns of `Â_ij` (post) and, below them, sums the remaining entries of every
+    covered row (pre). `R_ij` multiplies the picked rows by the covered columns and adds the sums where they
+    belong. Each entry is served once: by its column if that is covered. Backward is the transpose.
+    """
+
+    picks_rows = False
+
+    def __init__(self, operator: Operator, bench: Workbench) -> None:
+        self._bench = bench
+        diagonal = Product(bench.matrix(operator.block(operator.rank)))
+        make: list[Above] = []
+        add: list[Beside] = []
+        for rank in range(operator.ranks):
+            own = rank == operator.rank
+            shape = (operator.own, operator.own)
+            outgoing = sp.csr_array(shape) if own else sp.csr_array(operator.transposed_block(rank).T)
+            incoming = sp.csr_array(shape) if own else operator.block(rank)
+            outgoing.sort_indices()
+            make.append(self._make(outgoing, minimum_cover(outgoing)))
+            add.append(self._add(incoming, minimum_cover(incoming)))
+        self.forward = Leg(False, diagonal, make, add)
+        self.backward = Leg(
+            False,
+            diagonal.transposed,
+            make=[row_map.transposed for row_map in add],
+            add=[row_map.transposed for row_map in make],
+        )
+
+    def local_rows(self) -> SparseMatrix:
+        """Never: some of what arrives are sums, which are no rows of `H`."""
+        raise UserError("plan prepost sends sums; what weighs edges by content needs --plan halo or block")
+
+    def _make(self, block: sp.csr_array, cover: Cover) -> Above:
+        """`S_ij`: picked rows, then sums; `block` is `Â_ij` as its owner holds it."""
+        sums = sp.csr_array(_without_columns(block, cover)[cover.rows])
+        return Above(
+            Pick(self._bench.index(cover.columns), block.shape[1]), Product(self._bench.matrix(sums))
+        )
+
+    def _add(self, block: sp.csr_array, cover: Cover) -> Beside:
+        """`R_ij`: the product of the picked rows, and the sums in place."""
+        picked = sp.csr_array(block[:, cover.columns])
+        return Beside(
+            Product(self._bench.matrix(picked)), Scatter(self._bench.index(cover.rows), block.shape[0])
+        )
+
+
+def _without_columns(block: sp.csr_array, cover: Cover) -> sp.csr_array:
+    """The entries that no covered column serves."""
+    covered = np.zeros(block.shape[1], bool)
+    covered[cover.columns] = True
+    entries = sp.coo_array(block)
+    left = ~covered[entries.coords[1]]
+    rows, columns = (ids[left] for ids in entries.coords)
+    return sp.csr_array((entries.data[left], (rows, columns)), shape=block.shape)
