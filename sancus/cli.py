@@ -16,8 +16,9 @@ import cyclopts
 from cyclopts import App, Parameter
 
 from sancus import __version__, launch
-from sancus.config import PRESETS, Config, flatten, preset_settings
+from sancus.config import Config, flatten
 from sancus.errors import UserError
+from sancus.presets import PRESETS, preset_settings
 
 Flat = Parameter(name="*")
 
@@ -132,18 +133,18 @@ def train(
     Parameters
     ----------
     data
-        Graph: synthetic, synthetic:reddit@0.05, or a .npz file.
+        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, a name, or what sancus partition wrote.
     settings
         Everything else.
     config
         Repeat an earlier run: take graph and settings from its run.json; flags override them.
     """
-    from sancus.prepare import check, prepare
+    from sancus.prepare import check, parts_of, prepare
 
     world = launch.detect(os.environ)
     if world is not None and world.launcher == "local":
         launch.follow_parent(os.environ.get(launch.LAUNCHER_PID))
-    ranks = launch.check_ranks(settings.launch.ranks, world)
+    ranks = launch.check_ranks(settings.launch.ranks or (parts_of(data) if world is None else None), world)
     backend = launch.choose_backend(settings.factors.backend, world, settings.launch.device)
     speaks = not settings.output.quiet and (world is None or world.rank == 0)
     say = print_line if speaks else lambda line: None
@@ -197,6 +198,81 @@ def compare(
         check(data, bound.arguments["settings"], launched=False)
     print_table(comparison_rows(run_all(comparison, print_line)))
     print_line(f"files in {out}")
+
+
+@app.command
+def partition(
+    data: str,
+    /,
+    *,
+    parts: int,
+    partitioner: Annotated[list[str], Parameter(consume_multiple=True)] | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
+    compare: bool = False,
+) -> None:
+    """Cut a graph into shards on disk, which any later run can train from; or compare partitioners.
+
+    Parameters
+    ----------
+    data
+        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
+    parts
+        Number of parts: the ranks that will train.
+    partitioner
+        Who owns which rows; with --compare several, default: all.
+    out
+        Directory for the shards: sancus train DIR uses them.
+    overwrite
+        Replace the shards that --out holds already.
+    compare
+        Print quality and cost of partitioners side by side; writes nothing.
+    """
+    from partitioners import PARTITIONERS
+    from sancus import partition as parting
+    from sancus.datasets.open import check_source
+
+    if parts < 1:
+        raise UserError(f"--parts {parts}: must be at least 1")
+    check_source(data)
+    if compare:
+        if out is not None:
+            raise UserError("--compare writes nothing; leave --out out, or --compare")
+        print_table(parting.compare(data, partitioner or list(PARTITIONERS), parts, print_line))
+        return
+    if out is None:
+        raise UserError("--out is missing: the directory for the shards (or --compare, which writes nothing)")
+    if partitioner is not None and len(partitioner) != 1:
+        raise UserError(f"--partitioner {' '.join(partitioner)}: give one, or add --compare")
+    spec = partitioner[0] if partitioner else "metis"
+    facts = parting.partition(data, spec, parts, out, print_line, overwrite=overwrite)
+    rows = ", ".join(f"{plan} {count:,}" for plan, count in facts["payload_rows"].items())
+    print_line(f"cut {100 * facts['edge_cut_share']:.1f} %, rows that cross in one aggregation: {rows}")
+    print_line(f"shards in {out}; train with: sancus train {out}")
+
+
+data_verbs = App(name="data", help="Look at graphs.")
+app.command(data_verbs)
+
+
+@data_verbs.command
+def info(data: str, /) -> None:
+    """Print what a graph is like, and what looks wrong with it.
+
+    Parameters
+    ----------
+    data
+        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
+    """
+    from sancus.datasets.info import facts_of, info_rows, oddities
+    from sancus.datasets.open import find_reader
+
+    reader, found = find_reader(data)
+    graph = found.load()
+    facts = facts_of(graph)
+    print_table([list(row) for row in info_rows(graph, facts, reader)])
+    for oddity in oddities(graph, facts):
+        print_line(f"looks wrong: {oddity}")
 
 
 @app.command

@@ -25,6 +25,7 @@ from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.plans import PLANS
 from sancus.plugins import Table, choices, parse
+from sancus.presets import preset_settings
 from sancus.training.settings import TrainingSettings
 from staleness import POLICIES
 
@@ -38,13 +39,17 @@ class FactorSettings:
     partitioner: str = "metis"
     """Who owns which rows: a partitioner, e.g. metis:seed=1."""
     plan: str = "halo"
-    """Which rows cross a cut: block or halo."""
+    """Which rows cross a cut: block, halo or prepost."""
     staleness: str = "always"
     """Policy for embeddings: must they cross now?"""
     backward: str = "always"
     """Policy for the gradients of embeddings."""
     codec: str = "fp32"
-    """Bits on the wire, both directions."""
+    """Bits on the wire: fp32, fp16, bf16, int8, int4, int2, int1 or auto:budget=2.5."""
+    backward_codec: str | None = None
+    """Bits on the wire for the gradients; default: those of --codec."""
+    error_feedback: bool = False
+    """Owners add to each send what the codec left out of the send before."""
     backend: str = "auto"
     """Transport: auto, gloo, mpi or nccl."""
     agree: Literal["layer", "epoch"] = "layer"
@@ -81,6 +86,7 @@ class FactorSettings:
             ("policy", POLICIES, self.staleness),
             ("policy", POLICIES, self.backward),
             ("codec", CODECS, self.codec),
+            *([] if self.backward_codec is None else [("codec", CODECS, self.backward_codec)]),
             ("kernel", KERNELS, self.kernel),
         ]
 
@@ -181,65 +187,6 @@ class Config:
         }
         settings["launch"] = {"device": self.launch.device}
         return xxhash.xxh3_128_digest(json.dumps(settings, sort_keys=True).encode())
-
-
-Settings = Mapping[str, str | bool]
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Named settings; a preset with levels is written `name` (its first level) or `name:level`."""
-
-    summary: str
-    settings: Settings
-    levels: Mapping[str, Settings] = field(default_factory=dict)
-
-
-_EXACT: Settings = {"plan": "halo", "reuse_input": True, "order": "auto", "skip_input_gradient": True}
-_CAGNET: Settings = {
-    "plan": "block",
-    "reuse_input": False,
-    "order": "aggregate-first",
-    "skip_input_gradient": False,
-}
-
-PRESETS: dict[str, Preset] = {
-    "exact": Preset("halo rows with all exact savings: the same numbers for less traffic", _EXACT),
-    "cagnet": Preset("CAGNET 1D: whole blocks, no savings; SANCUS Algorithm 3, every flag ACTIVE", _CAGNET),
-    "sancus-e": Preset(
-        "SANCUS SCS-E1 to E3: all blocks every 2, 3 or 4 epochs (Definition 1)",
-        _CAGNET,
-        {level: {"staleness": f"epoch-fixed:bound={level}"} for level in "123"},
-    ),
-    "sancus-a": Preset(
-        "SANCUS SCS-A1 to A3: owners take turns, no block older than 1, 2 or 3 epochs (Definition 2)",
-        _CAGNET,
-        {level: {"staleness": f"epoch-adaptive:bound={level}"} for level in "123"},
-    ),
-    "sancus-h": Preset(
-        "SANCUS SCS-H1 to H3: a block when it drifted by more than 0.01, 0.02 or 0.03 (Definition 3)",
-        _CAGNET,
-        {level: {"staleness": f"variation-gap:gap=0.0{level}"} for level in "123"},
-    ),
-    "skipg": Preset(
-        "SANCUS's comparison: fresh embeddings, gradients every 2, 3 or 4 epochs",
-        _CAGNET,
-        {level: {"backward": f"epoch-fixed:bound={level}"} for level in "123"},
-    ),
-}
-
-
-def preset_settings(spec: str) -> dict[str, str | bool]:
-    """The settings of a preset, `name` or `name:level`; an unknown one lists the others."""
-    name, _, level = spec.partition(":")
-    if name not in PRESETS:
-        raise UserError(f"preset {name!r} does not exist; choose from {choices(PRESETS, name)}")
-    found = PRESETS[name]
-    if level and level not in found.levels:
-        allowed = ", ".join(f"{name}:{known}" for known in found.levels) or f"{name} alone"
-        raise UserError(f"preset {spec!r} does not exist; {name} has {allowed}")
-    chosen = found.levels[level or next(iter(found.levels))] if found.levels else {}
-    return dict(found.settings) | dict(chosen)
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 
@@ -16,22 +17,27 @@ from sancus.codecs import CODECS
 from sancus.comm import BACKENDS
 from sancus.comm.alone import Alone
 from sancus.comm.base import Transport
-from sancus.comm.ledger import DIRECTIONS
+from sancus.comm.ledger import DIRECTIONS, Entry
 from sancus.comm.probe import choose_broadcast
 from sancus.config import Config
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange, Savings
+from sancus.exchange.gather import to_rank_zero
+from sancus.graphs.derive import Total, training_shard, unweighted_shard
+from sancus.graphs.normalise import Normalisation
 from sancus.graphs.shards import Shard, open_shard
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.launch import World
-from sancus.models import MODELS
+from sancus.models.build import Model, find_model, make_model
+from sancus.models.contract import normalisation_of
+from sancus.models.labels import WithLabels
 from sancus.plans import PLANS
 from sancus.plans.base import Workbench
 from sancus.plans.halo import Halo
-from sancus.plugins import build, load, parse
-from sancus.training.objective import SPLITS, Task
-from sancus.training.trainer import Trainer
+from sancus.plugins import build
+from sancus.training.objective import SPLITS, Task, check_metric, class_weights
+from sancus.training.trainer import Evaluation, Trainer
 from staleness import POLICIES
 
 
@@ -51,15 +57,20 @@ class Job:
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor | None:
         """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
-        transport, sizes = self.transport, np.diff(self.shard.offsets).tolist()
-        ids = torch.from_numpy(np.array(self.shard.nodes)).to(self.device)
-        gathered_ids = _to_rank_zero(transport, ids, sizes)
-        gathered = _to_rank_zero(transport, rows, sizes)
-        if gathered is None or gathered_ids is None:
-            return None
-        ordered = torch.empty_like(gathered)
-        ordered[gathered_ids] = gathered
-        return ordered
+        return in_user_order(self.shard, self.transport, rows)
+
+
+def in_user_order(shard: Shard, transport: Transport, rows: torch.Tensor) -> torch.Tensor | None:
+    """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
+    sizes = np.diff(shard.offsets).tolist()
+    ids = torch.from_numpy(np.array(shard.nodes)).to(rows.device)
+    gathered_ids = to_rank_zero(transport, ids, sizes)
+    gathered = to_rank_zero(transport, rows, sizes)
+    if gathered is None or gathered_ids is None:
+        return None
+    ordered = torch.empty_like(gathered)
+    ordered[gathered_ids] = gathered
+    return ordered
 
 
 def connect(backend: str, world: World, timeout: float) -> Transport:
@@ -78,46 +89,67 @@ def connect(backend: str, world: World, timeout: float) -> Transport:
     return transport
 
 
-def make_trainer(config: Config, shard: Shard, transport: Transport, device: torch.device) -> Trainer:
-    """Compose the factors, and a model whose weights are the same on all ranks."""
+def make_trainer(
+    config: Config, shard: Shard, transport: Transport, device: torch.device, model: Model | None = None
+) -> Trainer:
+    """Compose the factors, and a model whose weights are the same on all ranks.
+
+    `model` stands in for the configuration's: a class, or a module that was made already.
+    """
+    chosen, graph = config.model if model is None else model, shard.manifest["graph"]
+    kind = normalisation_of(find_model(chosen))
+    if not config.shape.edge_weights:
+        shard = unweighted_shard(shard, _total(transport))
+    with torch.random.fork_rng():
+        torch.manual_seed(config.training.seed)
+        made = make_model(chosen, graph["features"], graph["classes"], config.shape)
+        if config.training.label_rate:
+            sizes = {"classes": graph["classes"], "features": graph["features"]}
+            made = WithLabels(made, rate=config.training.label_rate, **sizes)
+    made = made.to(device, getattr(torch, config.training.dtype))
+    exchange = make_exchange(config, shard, transport, device, kind)
+    task = make_task(config, shard, transport, device)
+    if not config.training.inductive:
+        return Trainer(made, exchange, task, config.training)
+    seen = training_shard(shard, _total(transport))
+    inner = make_exchange(config, seen, transport, device, kind)
+    inner_task = make_task(config, seen, transport, device)
+    return Trainer(made, inner, inner_task, config.training, Evaluation(exchange, task))
+
+
+def make_exchange(
+    config: Config, shard: Shard, transport: Transport, device: torch.device, kind: Normalisation
+) -> Exchange:
+    """Plan, policies and codecs over one rank's rows of the normalised adjacency."""
     factors, dtype = config.factors, getattr(torch, config.training.dtype)
-    model_class = load("model", parse("model", MODELS, config.model))
     bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
-    operator = shard.operator(model_class.normalisation)
+    operator = shard.operator(kind)
     plan = build("plan", PLANS, factors.plan, operator=operator, bench=bench)
     if plan.forward.broadcast:
         choose_broadcast(transport, factors.broadcast, device)
-    features = _features(shard, bench)
-    sparse_input = isinstance(features, SparseMatrix) and factors.reuse_input
-    input_plan = plan if isinstance(plan, Halo) or not sparse_input else Halo(operator, bench)
+    features = _features(shard, bench, normalise=config.training.normalise_features)
+    sparse_input = isinstance(features, SparseMatrix) or config.training.label_rate > 0
+    picks = isinstance(plan, Halo) or not (sparse_input and factors.reuse_input)
+    input_plan = plan if picks else Halo(operator, bench)
     policies = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
-    exchange = Exchange(
+    codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
+    return Exchange(
         plan,
         transport,
         {side: build("policy", POLICIES, spec) for side, spec in policies.items()},
-        {side: build("codec", CODECS, factors.codec) for side in DIRECTIONS},
+        {side: build("codec", CODECS, spec) for side, spec in codecs.items()},
         input=features,
         nodes=torch.from_numpy(np.array(shard.nodes)).to(device),
+        labels=_label_input(shard, bench) if config.training.label_rate else None,
         input_plan=input_plan,
         savings=Savings(factors.reuse_input, factors.order, factors.skip_input_gradient),
         agree=factors.agree,
         clip=factors.clip,
+        feedback=factors.error_feedback,
         configuration=config.digest(),
         seed=config.training.seed,
+        epochs=config.training.epochs,
     )
-    graph = shard.manifest["graph"]
-    with torch.random.fork_rng():
-        torch.manual_seed(config.training.seed)
-        spec = parse("model", MODELS, config.model)
-        model = build(
-            "model",
-            MODELS,
-            spec.name,
-            features=graph["features"],
-            classes=graph["classes"],
-            settings=config.shape,
-        )
-    return Trainer(model.to(device, dtype), exchange, _task(shard, dtype, device), config.training)
 
 
 def check_agreement(transport: Transport, config: Config, shard: Shard, device: torch.device) -> None:
@@ -145,28 +177,62 @@ def _device(config: Config, world: World) -> torch.device:
     return torch.device("cuda", world.local_rank)
 
 
-def _features(shard: Shard, bench: Workbench) -> torch.Tensor | SparseMatrix:
-    if sp.issparse(shard.features):
-        return bench.matrix(shard.features)
-    return torch.from_numpy(np.array(shard.features)).to(bench.device, bench.dtype)
+def _features(shard: Shard, bench: Workbench, *, normalise: bool) -> torch.Tensor | SparseMatrix:
+    """Own rows of the features; `normalise` divides a row by its sum, where that is above 0."""
+    x = shard.features
+    sums = np.asarray(x.sum(axis=1), np.float64).ravel() if normalise else np.ones(x.shape[0])
+    scale = 1.0 / np.where(sums > 0, sums, 1.0)
+    if sp.issparse(x):
+        return bench.matrix(sp.csr_array(sp.diags_array(scale) @ x) if normalise else x)
+    dense = torch.from_numpy(np.array(x)).to(bench.device, bench.dtype)
+    return dense * torch.from_numpy(scale).to(dense)[:, None] if normalise else dense
 
 
-def _task(shard: Shard, dtype: torch.dtype, device: torch.device) -> Task:
-    labels = torch.from_numpy(np.array(shard.labels))
-    labels = labels.to(device, dtype if labels.dim() == 2 else torch.int64)
+def _label_input(shard: Shard, bench: Workbench) -> SparseMatrix:
+    """Labels of the own training rows `[n_i, C]`, a 1 for each; other rows are empty."""
+    rows = np.flatnonzero(shard.mask("train"))
+    labels = np.array(shard.labels)[rows]
+    shape = (len(shard.nodes), shard.manifest["graph"]["classes"])
+    where, columns = np.nonzero(labels > 0.5) if labels.ndim == 2 else (np.arange(len(rows)), labels)
+    return bench.matrix(
+        sp.csr_array((np.ones(len(columns), np.float32), (rows[where], columns)), shape=shape)
+    )
+
+
+def make_task(config: Config, shard: Shard, transport: Transport, device: torch.device) -> Task:
+    """Labels and split of the own rows, and the weights of the classes over all ranks."""
+    graph, training = shard.manifest["graph"], config.training
+    dtype, multilabel = getattr(torch, training.dtype), graph["multilabel"]
+    labels = torch.from_numpy(np.array(shard.labels)).to(device, dtype if multilabel else torch.int64)
     rows = {split: torch.from_numpy(np.flatnonzero(shard.mask(split))).to(device) for split in SPLITS}
-    return Task(labels, rows, shard.manifest["graph"]["train"])
+    auc = check_metric(training.metric, multilabel=multilabel)
+    count, weights = float(graph["train"]), None
+    if training.class_weights != "none":
+        counts = torch.from_numpy(_total(transport)(_class_counts(shard))).to(device)
+        weights = class_weights(training, counts, multilabel=multilabel)
+    if weights is not None:
+        count = count if multilabel else float((weights * counts[:-1]).sum())
+        weights = weights.to(dtype)
+    return Task(labels, rows, count, weights, training.label_smoothing, auc)
 
 
-def _to_rank_zero(transport: Transport, rows: torch.Tensor, sizes: list[int]) -> torch.Tensor | None:
-    """Blocks of rows `[n_i, …]` joined on rank 0, in the order of ranks; counted as evaluation."""
-    from sancus.comm.ledger import Entry
+def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:
+    """Own training nodes of every class, then all of them, `[C + 1]`."""
+    labels, classes = (
+        np.asarray(shard.labels)[np.asarray(shard.mask("train"))],
+        shard.manifest["graph"]["classes"],
+    )
+    counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=classes)
+    return np.append(counts, len(labels)).astype(np.float64)
 
-    if transport.size == 1:
-        return rows
-    send = rows.contiguous() if transport.rank else rows[:0].contiguous()
-    out = [len(send), *[0] * (transport.size - 1)]
-    coming = [0, *sizes[1:]] if transport.rank == 0 else [0] * transport.size
-    received = rows.new_empty(sum(coming), *rows.shape[1:])
-    transport.all_to_all(send, out, received, coming, Entry("evaluation")).wait()
-    return torch.cat([rows, received]) if transport.rank == 0 else None
+
+def _total(transport: Transport) -> Total:
+    """Vectors of equal length, added up over the ranks."""
+
+    def total(mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        summed = torch.from_numpy(np.array(mine))
+        transport.all_reduce(summed, Entry("agreement"))
+        result: npt.NDArray[np.float64] = summed.numpy()
+        return result
+
+    return total

@@ -19,7 +19,6 @@ from sancus.exchange.predict import history_bytes, stream_columns
 from sancus.launch import World
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.metrics.writer import MetricsWriter
-from sancus.models import MODELS
 from sancus.report.page import write_report
 from sancus.run import Job
 from sancus.training import checkpoint
@@ -122,7 +121,9 @@ class Session:
         if self.out is None or logits is None:
             return None
         run = self._describe(bill, memory)
-        runfiles.write_arrays(self.out / "decisions.npz", decisions=trainer.exchange.decisions.as_array())
+        runfiles.write_arrays(
+            self.out / "decisions.npz", decisions=trainer.exchange.crossing.decisions.as_array()
+        )
         prediction = (logits > 0) if trainer.task.labels.dim() == 2 else logits.argmax(dim=1)
         runfiles.write_arrays(self.out / "predictions.npz", prediction=prediction.cpu().numpy())
         runfiles.write_json(self.out / runfiles.RUN_FILE, run)
@@ -170,19 +171,17 @@ class Session:
         """What this rank holds: its peak, its histories (measured and predicted), its copies for drift."""
         exchange, config = self.job.trainer.exchange, self.request.config
         predicted = None
-        if config.model in MODELS:
-            graph = self.job.shard.manifest["graph"]
-            columns = stream_columns(
-                config.shape.widths(graph["features"], graph["classes"]), exchange.savings
-            )
+        widths = getattr(self.job.trainer.model, "widths", None)
+        if widths is not None:
+            columns = stream_columns(widths, exchange.savings)
             itemsize = getattr(torch, config.training.dtype).itemsize
             plan, rank = exchange.plan, self.job.world.rank
-            predicted = history_bytes(plan, rank, columns, exchange.policies, itemsize)
+            predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
         return {
             "peak": runfiles.peak_memory(),
-            "history": exchange.history.nbytes,
+            "history": exchange.crossing.history.nbytes,
             "predicted": predicted,
-            "drift": exchange.drift.nbytes,
+            "drift": exchange.crossing.drift.nbytes,
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -191,7 +190,7 @@ class Session:
 
     def _bill(self) -> Bill:
         """What all ranks communicated since the run began, earlier processes included."""
-        job, decisions = self.job, self.job.trainer.exchange.decisions
+        job, decisions = self.job, self.job.trainer.exchange.crossing.decisions
         records = gather_json(job.transport, job.transport.ledger.record(), job.device)
         decided: dict[StreamKey, tuple[int, int]] = {}
         decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
@@ -204,7 +203,7 @@ class Session:
         if self.out is None:
             return
         carried = {
-            "decisions": trainer.exchange.decisions.as_array().tolist(),
+            "decisions": trainer.exchange.crossing.decisions.as_array().tolist(),
             "communication": bill.to_dict(trainer.next_epoch - self.bill_from, self.job.world.size),
             "bill_from": self.bill_from,
             "seconds_total": self.seconds_before + time.perf_counter() - self.started,
@@ -226,10 +225,10 @@ class Session:
         carried = checkpoint.unpack(shared, self.job.trainer)
         self.seconds_before = carried["seconds_total"]
         self.tally = Tally(**carried["tally"])
-        if any(policy.max_age for policy in self.job.trainer.exchange.policies.values()):
+        if any(policy.max_age for policy in self.job.trainer.exchange.crossing.policies.values()):
             self.say("histories start cold: every stream sends at its first use")
         if carried["ranks"] == self.job.world.size:
-            self.job.trainer.exchange.decisions.restore(np.array(carried["decisions"], np.int8))
+            self.job.trainer.exchange.crossing.decisions.restore(np.array(carried["decisions"], np.int8))
             self.earlier = Bill.from_dict(_without_decisions(carried["communication"]))
             self.bill_from = carried["bill_from"]
         else:

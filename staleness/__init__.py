@@ -8,6 +8,7 @@ POLICIES: dict[str, str] = {
     "always": "staleness.always:Always",
     "epoch-fixed": "staleness.epoch_fixed:EpochFixed",
     "epoch-adaptive": "staleness.epoch_adaptive:EpochAdaptive",
+    "pipelined": "staleness.pipelined:Pipelined",
     "variation-gap": "staleness.variation_gap:VariationGap",
     "never": "staleness.never:Never",
     "drop": "staleness.drop:Drop",

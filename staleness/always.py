@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from staleness.base import SEND, Replicated, View
+from staleness.base import SEND, Answer, Replicated, View
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,6 @@ class Always(Replicated):
 
     max_age: ClassVar[int] = 0
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer:
         """SEND."""
         return SEND

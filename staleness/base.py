@@ -1,7 +1,8 @@
 """The contract of a policy.
 
 Words (design §2, §4): a *stream* is (layer, direction, owner). At each use its owner decides SEND or SKIP; on
-SKIP every receiver uses its *history* of the stream, the payload that was last sent. The *version* of a
+SKIP every receiver uses its *history* of the stream, the payload that was last sent. The third answer is
+LATER: the payload travels in the background and is the history of the next use. The *version* of a
 history is the epoch it was made in, its *age* is now − version. *Drift* is how far the owner's current
 payload is from what the receivers hold.
 
@@ -13,10 +14,19 @@ the same answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar, Literal, Protocol, get_args
 
-SEND = True
-SKIP = False
+
+class Answer(IntEnum):
+    """What a policy says; a plain `True` is SEND, `False` is SKIP."""
+
+    SKIP = 0
+    SEND = 1
+    LATER = 2
+
+
+SKIP, SEND, LATER = Answer
 Norm = Literal["mean", "relative"]
 
 
@@ -48,8 +58,8 @@ class Policy(Protocol):
     drift_norm: Norm | None
     absent: bool
 
-    def decide(self, view: View) -> bool:
-        """`SEND` or `SKIP`."""
+    def decide(self, view: View) -> Answer | bool:
+        """`SEND`, `SKIP` or `LATER`."""
         ...
 
 

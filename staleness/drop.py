@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from staleness.base import SKIP, Norm, View
+from staleness.base import SKIP, Answer, Norm, View
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,6 @@ class Drop:
     drift_norm: ClassVar[Norm | None] = None
     absent: ClassVar[bool] = True
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer:
         """SKIP; never asked."""
         return SKIP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staleness.base import SEND, SKIP, Bounded, View
+from staleness.base import SEND, SKIP, Answer, Bounded, View
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class EpochAdaptive(Bounded):
       from then on ages alone spread the sends: between ⌊p/(A+1)⌋ and ⌈p/(A+1)⌉ an epoch and layer.
     """
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer | bool:
         """SEND when the history is too old, or when it is this owner's turn in the first round."""
         if not view.needed:
             return SKIP

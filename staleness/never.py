@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staleness.base import SKIP, Replicated, View, check_bound
+from staleness.base import SKIP, Answer, Replicated, View, check_bound
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,6 @@ class Never(Replicated):
     def __post_init__(self) -> None:
         check_bound("max_age", self.max_age)
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer:
         """SKIP."""
         return SKIP

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.base import DONE, Transfer, Transport
 
 TIMEOUT = 30.0
 
@@ -51,15 +51,15 @@ class ThreadTransport(Transport):
         super().__init__(rank, size, TIMEOUT)
         self._board = board
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
         given = self._board.exchange(self.rank, tensor.clone() if self.rank == owner else None)
         tensor.copy_(given[owner])
-        return lambda: None
+        return DONE
 
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
         raise NotImplementedError("no ring in one process")
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
         raise NotImplementedError("no ring in one process")
 
     def _all_to_all(
@@ -68,15 +68,20 @@ class ThreadTransport(Transport):
         send_counts: Sequence[int],
         receive: torch.Tensor,
         receive_counts: Sequence[int],
-    ) -> Callable[[], None]:
+        *,
+        background: bool,
+    ) -> Transfer:
         given = self._board.exchange(self.rank, send.clone().split(list(send_counts)))
         for part, sent in zip(receive.split(list(receive_counts)), given, strict=True):
             part.copy_(sent[self.rank])
-        return lambda: None
+        return DONE
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         gathered.copy_(torch.stack(self._board.exchange(self.rank, tensor.clone())))
-        return lambda: None
+        return DONE
+
+    def progress(self) -> None:
+        """Nothing is ever under way."""
 
     def close(self) -> None:
         """Nothing to leave."""

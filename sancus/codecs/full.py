@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import torch
 
+from sancus.codecs.base import Moment
+
 
 class FullPrecision:
     """Values cross as they are, in the run's dtype (float32; float64 under `--dtype float64`)."""
 
-    def wire(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    lossless = True
+
+    def wire(
+        self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, stage: float
+    ) -> torch.Tensor:
         """A payload-shaped buffer."""
         return torch.empty(rows, columns, dtype=dtype, device=device)
 
-    def encode(self, payload: torch.Tensor) -> torch.Tensor:
+    def encode(self, payload: torch.Tensor, moment: Moment, weight: torch.Tensor) -> torch.Tensor:
         """The payload itself."""
         return payload
 
-    def decode(self, wire: torch.Tensor, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    def decode(
+        self, wire: torch.Tensor, rows: int, columns: int, dtype: torch.dtype, stage: float
+    ) -> torch.Tensor:
         """The wire itself."""
-        assert wire.dtype == dtype and wire.shape[1] == columns
+        assert wire.dtype == dtype and wire.shape == (rows, columns)
         return wire

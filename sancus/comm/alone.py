@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.base import DONE, Transfer, Transport
 
 
 class Alone(Transport):
@@ -15,14 +15,14 @@ class Alone(Transport):
     def __init__(self) -> None:
         super().__init__(rank=0, size=1, timeout=0.0)
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
-        return lambda: None
+    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+        return DONE
 
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
-        return lambda: None
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
+        return DONE
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
-        return lambda: None
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
+        return DONE
 
     def _all_to_all(
         self,
@@ -30,12 +30,17 @@ class Alone(Transport):
         send_counts: Sequence[int],
         receive: torch.Tensor,
         receive_counts: Sequence[int],
-    ) -> Callable[[], None]:
-        return lambda: None
+        *,
+        background: bool,
+    ) -> Transfer:
+        return DONE
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         gathered[0] = tensor
-        return lambda: None
+        return DONE
+
+    def progress(self) -> None:
+        """Nothing is ever under way."""
 
     def close(self) -> None:
         """Nothing to leave."""

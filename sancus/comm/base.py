@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -23,25 +24,43 @@ RING_CHUNK = 1 << 19
 MAX_TAG = 1 << 14
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """What a library has under way."""
+
+    finish: Callable[[], None]  # block until it ends, within the timeout
+    ended: Callable[[], float | None]  # the moment at which it was seen to have ended (perf_counter)
+
+
+DONE = Transfer(lambda: None, lambda: None)  # of a transport where everything happens when it starts
+
+
 class Handle:
     """A collective on its way."""
 
-    def __init__(self, finish: Callable[[], None], ledger: Ledger, entry: Entry, describe: str) -> None:
-        self._finish = finish
+    def __init__(self, transfer: Transfer, ledger: Ledger, entry: Entry, describe: str) -> None:
+        self._transfer = transfer
         self._ledger = ledger
         self._entry = entry
         self._describe = describe
+        self._begun = time.perf_counter()
 
     def wait(self) -> None:
-        """Block until the tensors are ours again; a failure or timeout is a `CommError`."""
+        """Block until the tensors are ours again; a failure or timeout is a `CommError`.
+
+        Only this time is exposed; what passed since the start of the transfer, until here or until the
+        transfer ended, was hidden behind other work.
+        """
         started = time.perf_counter()
         try:
-            self._finish()
+            self._transfer.finish()
         except RuntimeError as error:
             waited = time.perf_counter() - started
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CommError(f"{self._describe} failed after {waited:.1f} s: {reason}") from error
         self._ledger.wait(self._entry.purpose, time.perf_counter() - started)
+        if self._entry.purpose == "payload":
+            self._ledger.hide(min(started, self._transfer.ended() or started) - self._begun)
 
 
 class Transport(abc.ABC):
@@ -55,17 +74,22 @@ class Transport(abc.ABC):
         self.ring = False  # broadcast around the ring of ranks, instead of by the library
         self._rings = 0
 
-    def broadcast(self, tensor: torch.Tensor, owner: int, entry: Entry, overhead: int = 0) -> Handle:
+    def broadcast(
+        self, tensor: torch.Tensor, owner: int, entry: Entry, overhead: int = 0, *, background: bool = False
+    ) -> Handle:
         """The owner's `tensor` arrives in everyone's `tensor` (same shape and dtype).
 
-        `overhead` bytes of the message are counted as agreement, not as `entry`.
+        `overhead` bytes of the message are counted as agreement, not as `entry`. In the background it makes
+        progress while the ranks compute, and never goes around the ring, where every rank must help.
         """
         assert tensor.is_contiguous()
         if self.rank == owner:
             for receiver in self._others():
                 self._count(entry, receiver, tensor.nbytes, overhead)
-        method = self._ring if self.ring else self._broadcast
-        return self._handle(lambda: method(tensor, owner), entry, f"broadcast from rank {owner}")
+        what = f"broadcast from rank {owner}"
+        if self.ring and not background:
+            return self._handle(lambda: self._ring(tensor, owner), entry, what)
+        return self._handle(lambda: self._broadcast(tensor, owner, background=background), entry, what)
 
     def all_to_all(
         self,
@@ -75,6 +99,8 @@ class Transport(abc.ABC):
         receive_counts: Sequence[int],
         entry: Entry,
         overhead: int = 0,
+        *,
+        background: bool = False,
     ) -> Handle:
         """Rows of `send` go to ranks 0, 1, … by `send_counts`; `receive` fills likewise.
 
@@ -87,7 +113,9 @@ class Transport(abc.ABC):
         for receiver in self._others():
             self._count(entry, receiver, send_counts[receiver] * width, overhead)
         return self._handle(
-            lambda: self._all_to_all(send, send_counts, receive, receive_counts), entry, "all-to-all"
+            lambda: self._all_to_all(send, send_counts, receive, receive_counts, background=background),
+            entry,
+            "all-to-all",
         )
 
     def all_gather(self, tensor: torch.Tensor, entry: Entry = AGREEMENT) -> torch.Tensor:
@@ -123,7 +151,7 @@ class Transport(abc.ABC):
         summed = self.all_gather(parts.sum(dim=0), entry)
         tensor.copy_(summed.view(-1)[: tensor.numel()])
 
-    def _ring(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
+    def _ring(self, tensor: torch.Tensor, owner: int) -> Transfer:
         """Ring-based pipelined broadcast: owner → owner + 1 → … in chunks (SANCUS §4.3.2, Figure 13).
 
         A rank passes a chunk on as soon as it has it, so all links are busy at once and a long block
@@ -140,13 +168,13 @@ class Transport(abc.ABC):
 
         def finish() -> None:
             for chunk, receive in zip(chunks, receives, strict=False):
-                receive()
+                receive.finish()
                 if passes_on:
                     sends.append(self._send(chunk, after, tag))
             for send in sends:
-                send()
+                send.finish()
 
-        return finish
+        return Transfer(finish, lambda: None)
 
     def _count(self, entry: Entry, receiver: int, size: int, overhead: int) -> None:
         if size:
@@ -156,28 +184,28 @@ class Transport(abc.ABC):
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
 
-    def _handle(self, start: Callable[[], Callable[[], None]], entry: Entry, what: str) -> Handle:
+    def _handle(self, start: Callable[[], Transfer], entry: Entry, what: str) -> Handle:
         describe = f"rank {self.rank}: {what}"
         if entry.stream is not None:
             describe += f" ({entry.stream.direction}, layer {entry.stream.layer})"
         started = time.perf_counter()
         try:
-            finish = start()
+            transfer = start()
         except RuntimeError as error:
             raise CommError(f"{describe} failed: {error}") from error
         self.ledger.wait(entry.purpose, time.perf_counter() - started)
-        return Handle(finish, self.ledger, entry, describe)
+        return Handle(transfer, self.ledger, entry, describe)
 
     @abc.abstractmethod
-    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
-        """Start a broadcast; the returned function finishes it within the timeout."""
+    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+        """Start a broadcast."""
 
     @abc.abstractmethod
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
         """Start to send to one rank."""
 
     @abc.abstractmethod
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
         """Start to receive from one rank."""
 
     @abc.abstractmethod
@@ -187,12 +215,18 @@ class Transport(abc.ABC):
         send_counts: Sequence[int],
         receive: torch.Tensor,
         receive_counts: Sequence[int],
-    ) -> Callable[[], None]:
+        *,
+        background: bool,
+    ) -> Transfer:
         """Start a variable all-to-all."""
 
     @abc.abstractmethod
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         """Start a fixed-shape all-gather."""
+
+    @abc.abstractmethod
+    def progress(self) -> None:
+        """Help background transfers along, where the library does not do so by itself."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -41,6 +41,7 @@ class Ledger:
         self.raw: Counter[Stream] = Counter()
         self.saved: Counter[Stream] = Counter()
         self.seconds: Counter[Purpose] = Counter()
+        self.hidden_seconds = 0.0
 
     def count(self, entry: Entry, receiver: int, wire: int) -> None:
         """`wire` bytes were handed over for one receiver."""
@@ -58,6 +59,10 @@ class Ledger:
     def wait(self, purpose: Purpose, seconds: float) -> None:
         """The rank did nothing but communicate for so long."""
         self.seconds[purpose] += seconds  # type: ignore[assignment]
+
+    def hide(self, seconds: float) -> None:
+        """A transfer was under way for so long while the rank did something else."""
+        self.hidden_seconds += seconds
 
     def wire_of(self, purpose: Purpose) -> int:
         """All bytes of a purpose so far."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.base import Transfer, Transport
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,16 +38,21 @@ class MpiTransport(Transport):
         signal.setitimer(signal.ITIMER_REAL, 0)
         assert (self.comm.rank, self.comm.size) == (rank, size), "the launcher and MPI disagree on ranks"
         self._byte = MPI.BYTE
+        self._under_way: list[_Request] = []
         super().__init__(rank, size, timeout)
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
-        return self._finish(self.comm.Ibcast([_bytes(tensor), self._byte], root=owner))
+    def progress(self) -> None:
+        """MPI moves bytes only inside its own calls: look at every background transfer."""
+        self._under_way = [request for request in self._under_way if not request.look()]
 
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
-        return self._finish(self.comm.Isend([_bytes(tensor), self._byte], dest=receiver, tag=tag))
+    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+        return self._transfer(self.comm.Ibcast([_bytes(tensor), self._byte], root=owner), background)
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
-        return self._finish(self.comm.Irecv([_bytes(tensor), self._byte], source=sender, tag=tag))
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
+        return self._transfer(self.comm.Isend([_bytes(tensor), self._byte], dest=receiver, tag=tag))
+
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
+        return self._transfer(self.comm.Irecv([_bytes(tensor), self._byte], source=sender, tag=tag))
 
     def _all_to_all(
         self,
@@ -55,36 +60,27 @@ class MpiTransport(Transport):
         send_counts: Sequence[int],
         receive: torch.Tensor,
         receive_counts: Sequence[int],
-    ) -> Callable[[], None]:
+        *,
+        background: bool,
+    ) -> Transfer:
         def message(tensor: torch.Tensor, counts: Sequence[int]) -> list[object]:
             width = tensor.nbytes // max(1, len(tensor))
             sizes = [count * width for count in counts]
             starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64).tolist()
             return [_bytes(tensor), (sizes, starts), self._byte]
 
-        return self._finish(
-            self.comm.Ialltoallv(message(send, send_counts), message(receive, receive_counts))
-        )
+        sent, received = message(send, send_counts), message(receive, receive_counts)
+        return self._transfer(self.comm.Ialltoallv(sent, received), background)
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         sent, received = [_bytes(tensor), self._byte], [_bytes(gathered), self._byte]
-        return self._finish(self.comm.Iallgather(sent, received))
+        return self._transfer(self.comm.Iallgather(sent, received))
 
-    def _finish(self, request: MPI.Request) -> Callable[[], None]:
-        """MPI has no wait with a timeout: test, yielding the core, until done or too late."""
-
-        def finish() -> None:
-            started = time.monotonic()
-            while not request.Test():
-                waited = time.monotonic() - started
-                if waited > self.timeout:
-                    raise RuntimeError(f"no answer within {self.timeout:g} s")
-                if waited > SPIN_SECONDS:
-                    time.sleep(NAP_SECONDS)
-                else:
-                    os.sched_yield()
-
-        return finish
+    def _transfer(self, request: MPI.Request, background: bool = False) -> Transfer:
+        kept = _Request(request, self.timeout)
+        if background:
+            self._under_way.append(kept)
+        return Transfer(kept.finish, lambda: kept.ended)
 
     def close(self) -> None:
         """Wait for everyone, then free the communicator; mpi4py finalises MPI at exit."""
@@ -94,6 +90,33 @@ class MpiTransport(Transport):
     def abort(self) -> None:
         """End the whole MPI world: peers of a failed rank would otherwise wait for ever."""
         self.comm.Abort(1)
+
+
+class _Request:
+    """A request of MPI, which has no wait with a timeout."""
+
+    def __init__(self, request: MPI.Request, timeout: float) -> None:
+        self._request = request
+        self._timeout = timeout
+        self.ended: float | None = None  # when it was first seen to have ended
+
+    def look(self) -> bool:
+        """Whether it has ended; a look also moves bytes."""
+        if self.ended is None and self._request.Test():
+            self.ended = time.perf_counter()
+        return self.ended is not None
+
+    def finish(self) -> None:
+        """Look, yielding the core, until done or too late."""
+        started = time.monotonic()
+        while not self.look():
+            waited = time.monotonic() - started
+            if waited > self._timeout:
+                raise RuntimeError(f"no answer within {self._timeout:g} s")
+            if waited > SPIN_SECONDS:
+                time.sleep(NAP_SECONDS)
+            else:
+                os.sched_yield()
 
 
 def _bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:

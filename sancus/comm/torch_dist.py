@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from sancus.comm.base import Transport
+from sancus.comm.base import Transfer, Transport
 from sancus.comm.errors import CommError
 from sancus.errors import UserError
 
@@ -30,6 +31,7 @@ class TorchTransport(Transport):
             dist.init_process_group(self.backend, store=store, rank=rank, world_size=size, timeout=limit)
         except (RuntimeError, ValueError) as error:
             raise _cannot_meet(rank, rendezvous, error) from error
+        self._second_group: dist.ProcessGroup | None = None
 
     def _store(self, rendezvous: str | None, limit: timedelta) -> dist.Store:
         """Where ranks meet. Attempts of an elastic launcher never read each other's addresses."""
@@ -39,18 +41,19 @@ class TorchTransport(Transport):
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return dist.PrefixStore(f"sancus_attempt_{attempt}", store)
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int) -> Callable[[], None]:
-        return self._finish(dist.broadcast(tensor, src=owner, async_op=True))
+    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+        group = self._group(background=background)
+        return self._transfer(dist.broadcast(tensor, src=owner, group=group, async_op=True))
 
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Callable[[], None]:
+    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
         work = dist.isend(tensor, dst=receiver, tag=tag)
         assert work is not None
-        return self._finish(work)
+        return Transfer(lambda: self._wait(work), lambda: None)
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Callable[[], None]:
+    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
         work = dist.irecv(tensor, src=sender, tag=tag)
         assert work is not None
-        return self._finish(work)
+        return Transfer(lambda: self._wait(work), lambda: None)
 
     def _all_to_all(
         self,
@@ -58,19 +61,37 @@ class TorchTransport(Transport):
         send_counts: Sequence[int],
         receive: torch.Tensor,
         receive_counts: Sequence[int],
-    ) -> Callable[[], None]:
-        return self._finish(
-            dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts), async_op=True)
-        )
+        *,
+        background: bool,
+    ) -> Transfer:
+        group, counts = self._group(background=background), (list(receive_counts), list(send_counts))
+        work = dist.all_to_all_single(receive, send, *counts, group=group, async_op=True)
+        return self._transfer(work)
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Callable[[], None]:
-        return self._finish(dist.all_gather(list(gathered.unbind()), tensor, async_op=True))
+    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
+        return self._transfer(dist.all_gather(list(gathered.unbind()), tensor, async_op=True))
 
-    def _finish(self, work: dist.Work) -> Callable[[], None]:
-        def finish() -> None:
-            work.wait(timedelta(seconds=self.timeout))
+    def _group(self, *, background: bool) -> dist.ProcessGroup | None:
+        """Background transfers have connections and threads of their own, so that nothing waits behind them.
 
-        return finish
+        All ranks come here first at the same use, so the group is made when it is needed.
+        """
+        if background and self._second_group is None:
+            self._second_group = dist.new_group(timeout=timedelta(seconds=self.timeout))
+        return self._second_group if background else None
+
+    def _transfer(self, work: dist.Work) -> Transfer:
+        """The library's threads move the bytes; they also note when a transfer ended."""
+        moments: list[float] = []
+        work.get_future().add_done_callback(lambda _: moments.append(time.perf_counter()))
+
+        return Transfer(lambda: self._wait(work), lambda: moments[0] if moments else None)
+
+    def _wait(self, work: dist.Work) -> None:
+        work.wait(timedelta(seconds=self.timeout))
+
+    def progress(self) -> None:
+        """The library's own threads do it."""
 
     def close(self) -> None:
         """All ranks leave together, so that nobody's connection breaks while others still talk.

@@ -28,7 +28,7 @@ from sancus.comm.ledger import Direction, Stream
 from sancus.comm.records import gather_json
 from sancus.errors import UserError
 from sancus.exchange.decisions import Decisions
-from staleness.base import Policy, View, check_policy
+from staleness.base import SEND, SKIP, Answer, Policy, View, check_policy
 
 Agree = Literal["layer", "epoch"]
 RECORD = ("sequence", "epoch", "configuration", "stream", "answers")
@@ -64,7 +64,7 @@ class Agreement:
         self._configuration = xxhash.xxh3_64_intdigest(configuration) >> 1
         self._device = device or torch.device("cpu")
         self._sequence = 0
-        self._planned: dict[Stream, bool] = {}
+        self._planned: dict[Stream, Answer] = {}
         self._drift: dict[Stream, float] = {}  # own streams, after the last use
         self.max_drift: float | None = None  # measured by this rank in the current epoch
 
@@ -86,13 +86,13 @@ class Agreement:
                 asked[stream] = self._drift[stream]
                 own.append(stream)
         answers, failure = self._answers(asked)
-        self._planned = {stream: send for stream, send in answers.items() if stream not in own}
+        self._planned = {stream: answer for stream, answer in answers.items() if stream not in own}
         place = _digest([(s.layer, s.direction, s.owner) for s in self._planned])
         mine = [answers[stream] for stream in own]
         rows = self._gather(place, _digest(list(self._planned.values())), mine, failure)
         for owner, row in enumerate(rows):
-            for stream, send in zip(own, row, strict=True):
-                self._planned[Stream(stream.layer, stream.direction, owner)] = bool(send)
+            for stream, answer in zip(own, row, strict=True):
+                self._planned[Stream(stream.layer, stream.direction, owner)] = Answer(answer)
 
     def needs_drift(self, layer: int, direction: Direction) -> bool:
         """Whether the owner must measure drift at this use (not before there is something to compare)."""
@@ -100,32 +100,32 @@ class Agreement:
             return False
         return self._decisions.age(Stream(layer, direction, self._transport.rank)) is not None
 
-    def decide(self, layer: int, direction: Direction, drift: float = 0.0) -> list[bool]:
-        """SEND or SKIP for every owner `[p]` at this use; the same list on all ranks."""
+    def decide(self, layer: int, direction: Direction, drift: float = 0.0) -> list[Answer]:
+        """The answer for every owner `[p]` at this use; the same list on all ranks."""
         policy, mine = self.policies[direction], self._transport.rank
         streams = [Stream(layer, direction, owner) for owner in range(self._transport.size)]
         if policy.absent:
-            sends = [False] * len(streams)
+            told = [SKIP] * len(streams)
         elif self._decisions.age(streams[0]) is None:
-            sends = [True] * len(streams)
+            told = [SEND] * len(streams)
         elif streams[0] in self._planned:
-            sends = [self._planned[stream] for stream in streams]
+            told = [self._planned[stream] for stream in streams]
         elif policy.drift_norm is None:
-            sends = [self._ask(stream) for stream in streams]
+            told = [self._ask(stream) for stream in streams]
         else:
             answers, failure = self._answers({streams[mine]: drift})
             rows = self._gather(_digest([layer, direction]), 0, [answers[streams[mine]]], failure)
-            sends = [bool(send) for (send,) in rows]
+            told = [Answer(answer) for (answer,) in rows]
         if policy.drift_norm is not None:
-            self._drift[streams[mine]] = 0.0 if sends[mine] else drift
+            self._drift[streams[mine]] = drift if told[mine] == SKIP else 0.0
             self.max_drift = max(self.max_drift or 0.0, drift)
-        for stream, send in zip(streams, sends, strict=True):
-            self._decisions.note(stream, send, needed=self._needed[direction][stream.owner])
-        return sends
+        for stream, answer in zip(streams, told, strict=True):
+            self._decisions.note(stream, answer, needed=self._needed[direction][stream.owner])
+        return told
 
-    def _answers(self, asked: Mapping[Stream, float]) -> tuple[dict[Stream, bool], UserError | None]:
+    def _answers(self, asked: Mapping[Stream, float]) -> tuple[dict[Stream, Answer], UserError | None]:
         """The answer for each stream and its drift; or why there is none, which all ranks must hear."""
-        answers = dict.fromkeys(asked, False)
+        answers = dict.fromkeys(asked, SKIP)
         try:
             for stream, drift in asked.items():
                 answers[stream] = self._ask(stream, drift)
@@ -133,14 +133,14 @@ class Agreement:
             return answers, error
         return answers, None
 
-    def _ask(self, stream: Stream, drift: float = 0.0) -> bool:
+    def _ask(self, stream: Stream, drift: float = 0.0) -> Answer:
         """The policy's answer, inside its hard cap; whatever else a policy does is the user's error."""
         policy = self.policies[stream.direction]
         needed = self._needed[stream.direction][stream.owner]
         age = self._decisions.age(stream)
         assert age is not None
         if age > policy.max_age and (needed or not policy.max_age):
-            return True
+            return SEND
         view = View(
             self._decisions.epoch,
             stream.layer,
@@ -157,12 +157,12 @@ class Agreement:
             answer = policy.decide(view)
         except Exception as error:
             raise UserError(f"{where}: decide raised {type(error).__name__}: {error}") from error
-        if not isinstance(answer, bool):
-            raise UserError(f"{where}: decide returned {answer!r}, neither SEND (True) nor SKIP (False)")
-        return answer
+        if not isinstance(answer, bool | Answer):
+            raise UserError(f"{where}: decide returned {answer!r}, which is not SEND, SKIP or LATER")
+        return Answer(answer)
 
     def _gather(
-        self, place: int, replicated: int, answers: list[bool], failure: UserError | None
+        self, place: int, replicated: int, answers: list[Answer], failure: UserError | None
     ) -> list[list[int]]:
         """Everyone's answers `[p, k]`, after checking that everyone stands at the same place.
 

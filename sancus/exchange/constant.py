@@ -7,6 +7,8 @@ rows alone (design §2, exact savings).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from sancus.comm.base import Transport
@@ -16,6 +18,8 @@ from sancus.kernels.base import Csr
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Plan
 from sancus.plans.maps import Pick
+
+Thinning = Callable[[SparseMatrix, torch.Tensor], SparseMatrix]
 
 
 class DenseConstant:
@@ -41,8 +45,30 @@ class SparseConstant:
 
     def propagate(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message."""
-        x = drop_sparse(self._x, share, self._nodes, key) if share else self._x
+        return self.multiply(weight, lambda x, nodes: drop_sparse(x, share, nodes, key) if share else x)
+
+    def multiply(self, weight: torch.Tensor | None, thin: Thinning) -> torch.Tensor:
+        """`Â (thin(X) W)`, where `thin` leaves out entries by node, the same in every copy of a row."""
+        x = thin(self._x, self._nodes)
         return self._local_rows @ (x.to_dense() if weight is None else x @ weight)
+
+    def rows(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
+        """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message."""
+        x = drop_sparse(self._x, share, self._nodes, key) if share else self._x
+        return x.to_dense() if weight is None else x @ weight
+
+
+class DenseRows:
+    """Own and received rows of a dense `X`, for models that weigh edges by content."""
+
+    def __init__(self, x: torch.Tensor, nodes: torch.Tensor) -> None:
+        self._x = x  # [n_i + r_i, F]
+        self._nodes = nodes  # [n_i + r_i]
+
+    def rows(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
+        """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message."""
+        x = drop_dense(self._x, share, self._nodes, key) if share else self._x
+        return x if weight is None else x @ weight
 
 
 def fetch_sparse_rows(

@@ -7,16 +7,17 @@ import numpy.typing as npt
 
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.errors import UserError
+from staleness.base import SEND, SKIP, Answer
 
-UNUSED, SKIPPED, SENT = -1, 0, 1
+UNUSED = -1  # in `decisions.npz`, beside the numbers of the answers
 
 
 class Decisions:
-    """SEND or SKIP of every stream in every epoch, the same on all ranks."""
+    """The answer for every stream in every epoch, the same on all ranks."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-        self._log: dict[int, dict[Stream, bool]] = {}
+        self._log: dict[int, dict[Stream, Answer]] = {}
         self._first: dict[Stream, int] = {}
         self._version: dict[Stream, int] = {}
         self._counts: dict[Stream, list[int]] = {}  # skips and sends of each stream so far
@@ -37,25 +38,30 @@ class Decisions:
         """Epochs since the stream's first send."""
         return self.epoch - self._first[stream]
 
-    def note(self, stream: Stream, send: bool, *, needed: bool = True) -> None:
-        """The agreed answer of a use; the age of a history that nobody needs does not count."""
+    def note(self, stream: Stream, answer: Answer, *, needed: bool = True) -> None:
+        """The agreed answer of a use; the age of a history that nobody needs does not count.
+
+        After LATER the version is this epoch's, but this epoch goes on with the one before.
+        """
         assert self.epoch in self._log, "begin_epoch comes before the first exchange"
         if stream in self._log[self.epoch]:
             raise UserError(
                 f"layer {stream.layer} was exchanged twice in one {stream.direction} pass; "
                 "a model must give every propagate and rows a layer number of its own"
             )
-        if send:
+        age = self.age(stream)
+        if answer != SEND and needed and age is not None:
+            self.max_age = max(self.max_age, age)
+        if answer != SKIP:
             self._version[stream] = self.epoch
             self._first.setdefault(stream, self.epoch)
-        elif needed and (age := self.age(stream)) is not None:
-            self.max_age = max(self.max_age, age)
-        self._enter(self.epoch, stream, send)
+        self._enter(self.epoch, stream, answer)
 
     def counts(self) -> tuple[int, int]:
         """Sends and skips of the current epoch, over all owners."""
         answers = self._log[self.epoch].values()
-        return sum(answers), len(answers) - sum(answers)
+        sends = sum(answer != SKIP for answer in answers)
+        return sends, len(answers) - sends
 
     def counts_of(self, stream: Stream) -> tuple[int, int]:
         """Sends and skips of a stream over all epochs."""
@@ -67,22 +73,22 @@ class Decisions:
         return sorted(self._counts, key=lambda s: (s.layer, DIRECTIONS.index(s.direction), s.owner))
 
     def as_array(self) -> npt.NDArray[np.int8]:
-        """`[epochs, layers, 2, p]`: 1 SEND, 0 SKIP, −1 where a stream was not used."""
+        """`[epochs, layers, 2, p]`: 1 SEND, 0 SKIP, 2 LATER, −1 where a stream was not used."""
         layers = 1 + max((stream.layer for stream in self.streams()), default=-1)
         epochs = 1 + max(self._log, default=-1)
         array = np.full((epochs, layers, len(DIRECTIONS), self._ranks), UNUSED, np.int8)
         for epoch, answers in self._log.items():
-            for stream, send in answers.items():
+            for stream, answer in answers.items():
                 place = (epoch, stream.layer, DIRECTIONS.index(stream.direction), stream.owner)
-                array[place] = SENT if send else SKIPPED
+                array[place] = answer
         return array
 
     def restore(self, array: npt.NDArray[np.int8]) -> None:
         """Take over the log of an earlier process. Versions start cold: its histories are gone."""
         for epoch, layer, side, owner in np.argwhere(array != UNUSED).tolist():
             stream = Stream(layer, DIRECTIONS[side], owner)
-            self._enter(epoch, stream, bool(array[epoch, layer, side, owner] == SENT))
+            self._enter(epoch, stream, Answer(array[epoch, layer, side, owner]))
 
-    def _enter(self, epoch: int, stream: Stream, send: bool) -> None:
-        self._log.setdefault(epoch, {})[stream] = send
-        self._counts.setdefault(stream, [0, 0])[send] += 1
+    def _enter(self, epoch: int, stream: Stream, answer: Answer) -> None:
+        self._log.setdefault(epoch, {})[stream] = answer
+        self._counts.setdefault(stream, [0, 0])[answer != SKIP] += 1

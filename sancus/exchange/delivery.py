@@ -11,13 +11,25 @@ from dataclasses import dataclass
 
 import torch
 
-from sancus.codecs.base import Codec
 from sancus.comm.base import Handle, Transport
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
+from sancus.exchange.encoding import EVERYONE, Encoder
 from sancus.exchange.envelope import HEADER, Label, blank, seal, size_of, unseal
 from sancus.exchange.history import History
 
 Arrivals = Iterator[tuple[int, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What this rank would send: one payload for all (`broadcast`), or one for each receiver `[p]`."""
+
+    payloads: Sequence[torch.Tensor]
+    weights: Sequence[torch.Tensor]  # of each payload's rows, for codecs that choose
+
+    def joined(self) -> torch.Tensor:
+        """All rows, receiver after receiver."""
+        return torch.cat(list(self.payloads))
 
 
 @dataclass(frozen=True)
@@ -26,13 +38,15 @@ class Use:
 
     layer: int
     direction: Direction
-    sends: Sequence[bool]  # [p], the same on all ranks
+    sends: Sequence[bool]  # [p] whose payload crosses in this transfer; the same on all ranks
     sequence: int  # number of this use, the same on all ranks
     epoch: int
     history: History | None = None  # where receivers remember; None where nothing is ever stale
     absent: bool = False  # remote rows count as zero
     max_age: int = 0  # of what may be recalled
     purpose: Purpose = "payload"
+    background: bool = False  # travels while the caller computes; nothing is recalled
+    echo: list[torch.Tensor] | None = None  # takes what this rank sends, as receivers will see it
 
     def entry(self, owner: int) -> Entry:
         """The ledger's entry for what `owner` sends."""
@@ -46,95 +60,125 @@ class Use:
         """What a payload of `owner` must say of itself."""
         return Label(self.sequence, self.stream(owner), self.epoch)
 
+    def recalls(self, owner: int) -> bool:
+        """Whether receivers go on with their history of `owner`."""
+        return not (self.sends[owner] or self.absent or self.background)
+
 
 class Delivery:
     """Moves payloads between ranks; yields `(owner, payload)` of the other ranks."""
 
-    def __init__(self, transport: Transport, codec: Codec) -> None:
+    def __init__(self, transport: Transport, encoder: Encoder) -> None:
         self._transport = transport
-        self._codec = codec
+        self.encoder = encoder
 
-    def broadcast(self, payload: torch.Tensor, rows: Sequence[int], use: Use) -> Arrivals:
+    def broadcast(self, outgoing: Outgoing, rows: Sequence[int], use: Use) -> Arrivals:
         """One payload for everyone, owner after owner (Algorithm 3, lines 5-14).
 
         `rows[j]` is the number of rows of owner `j`. The first broadcast starts here; the broadcast of
-        the next owner is under way while the caller works on the current one. An owner that skips makes
-        no round, and receives in the rounds of the others (Figure 13).
+        the next owner is under way while the caller works on the current one. In the background all start
+        here. An owner that skips makes no round, and receives in the rounds of the others (Figure 13).
         """
-        transport, own = self._transport, self._transport.rank
+        transport, own, payload = self._transport, self._transport.rank, outgoing.payloads[0]
         owners = [rank for rank in range(transport.size) if use.sends[rank] and rows[rank]]
         started: dict[int, tuple[torch.Tensor, Handle]] = {}
 
         def start(place: int) -> None:
             if place < len(owners):
                 owner = owners[place]
-                wire = self._wire(payload, rows[owner]) if owner != own else self._codec.encode(payload)
-                envelope = (
-                    seal([wire], use.label(own)) if owner == own else blank([size_of(wire)], payload.device)
+                if owner == own:
+                    wire = self._encode(payload, outgoing.weights[0], EVERYONE, use)
+                    envelope = seal([wire], use.label(own), payload.device)
+                else:
+                    size = size_of(self.encoder.wire(rows[owner], payload, use.epoch))
+                    envelope = blank([size], payload.device)
+                handle = transport.broadcast(
+                    envelope, owner, use.entry(owner), overhead=HEADER, background=use.background
                 )
-                handle = transport.broadcast(envelope, owner, use.entry(owner), overhead=HEADER)
                 started[owner] = envelope, handle
 
         def arrivals() -> Arrivals:
             for owner in range(transport.size):
                 if owner in owners:
-                    start(owners.index(owner) + 1)
+                    if not use.background:
+                        start(owners.index(owner) + 1)
                     envelope, handle = started.pop(owner)
                     handle.wait()
                     if owner != own:
                         yield owner, self._open(envelope, payload, rows[owner], owner, use)
-                elif owner != own and rows[owner] and not use.absent:
+                elif owner != own and rows[owner] and use.recalls(owner):
                     yield owner, self._recall(owner, use)
 
-        self._count([payload] * (transport.size - 1), use)
-        start(0)
+        self._count_raw([payload] * (transport.size - 1), use)
+        for place in range(len(owners) if use.background else 1):
+            start(place)
         return arrivals()
 
-    def all_to_all(self, payloads: Sequence[torch.Tensor], rows: Sequence[int], use: Use) -> Arrivals:
+    def all_to_all(self, outgoing: Outgoing, rows: Sequence[int], use: Use) -> Arrivals:
         """One payload for each receiver, all at once; `rows[j]` arrive from owner `j`.
 
         The transfer starts here; the first `next` of the returned iterator waits for it.
         """
         transport, own = self._transport, self._transport.rank
-        sample = payloads[own]
-        others = [payload for rank, payload in enumerate(payloads) if rank != own]
-        self._count(others, use)
+        others = [rank for rank in range(transport.size) if rank != own]
+        sample = outgoing.payloads[own]
+        self._count_raw([outgoing.payloads[rank] for rank in others], use)
         if not any(use.sends):
             return self._remembered(rows, use)
-        wires = [self._codec.encode(payload if use.sends[own] else sample[:0]) for payload in payloads]
-        out = [0 if rank == own else size_of(wire) for rank, wire in enumerate(wires)]
+        wires, out = [], [0] * transport.size
+        if use.sends[own]:
+            for rank in others:
+                wires.append(self._encode(outgoing.payloads[rank], outgoing.weights[rank], rank, use))
+                out[rank] = size_of(wires[-1])
         coming = [
-            size_of(self._wire(sample, rows[rank])) if use.sends[rank] and rank != own else 0
+            size_of(self.encoder.wire(rows[rank], sample, use.epoch))
+            if use.sends[rank] and rank != own and rows[rank]
+            else 0
             for rank in range(transport.size)
         ]
-        sealed = seal([wire for rank, wire in enumerate(wires) if rank != own], use.label(own))
+        sealed = seal(wires, use.label(own), sample.device)
         received = blank(coming, sample.device)
-        handle = transport.all_to_all(sealed, out, received, coming, use.entry(own), overhead=HEADER)
+        handle = transport.all_to_all(
+            sealed, out, received, coming, use.entry(own), overhead=HEADER, background=use.background
+        )
 
         def arrivals() -> Arrivals:
             handle.wait()
             for owner, envelope in enumerate(received.split(coming)):
                 if len(envelope):
                     yield owner, self._open(envelope, sample, rows[owner], owner, use)
-                elif owner != own and rows[owner] and not use.absent:
+                elif owner != own and rows[owner] and use.recalls(owner):
                     yield owner, self._recall(owner, use)
 
         return arrivals()
 
+    def count_saved(self, outgoing: Outgoing, stream: Stream, epoch: int, receivers: int) -> None:
+        """This rank skips: the wire bytes of what `always` would have sent, to `receivers` each payload."""
+        wires = [self.encoder.wire(len(payload), payload, epoch) for payload in outgoing.payloads]
+        saved = sum(
+            wire.nbytes for wire, payload in zip(wires, outgoing.payloads, strict=True) if len(payload)
+        )
+        self._transport.ledger.count_saved(stream, saved * receivers)
+
     def _remembered(self, rows: Sequence[int], use: Use) -> Arrivals:
         for owner, count in enumerate(rows):
-            if owner != self._transport.rank and count and not use.absent:
+            if owner != self._transport.rank and count and use.recalls(owner):
                 yield owner, self._recall(owner, use)
 
-    def _wire(self, like: torch.Tensor, rows: int) -> torch.Tensor:
-        """The shape of what crosses for `rows` rows; holds no memory."""
-        return self._codec.wire(rows, like.shape[1], like.dtype, torch.device("meta"))
+    def _encode(self, payload: torch.Tensor, weight: torch.Tensor, receiver: int, use: Use) -> torch.Tensor:
+        if not len(payload):
+            return self.encoder.wire(0, payload, use.epoch)
+        wire = self.encoder.encode(payload, weight, use.stream(self._transport.rank), receiver, use.epoch)
+        if use.echo is not None:
+            use.echo.append(self.encoder.decode(wire, len(payload), payload, use.epoch))
+        return wire
 
     def _open(
         self, envelope: torch.Tensor, like: torch.Tensor, rows: int, owner: int, use: Use
     ) -> torch.Tensor:
-        wire = unseal(envelope, self._wire(like, rows), use.label(owner), self._transport.rank)
-        payload = self._codec.decode(wire, like.shape[1], like.dtype)
+        expected = self.encoder.wire(rows, like, use.epoch)
+        wire = unseal(envelope, expected, use.label(owner), self._transport.rank)
+        payload = self.encoder.decode(wire, rows, like, use.epoch)
         if use.history is not None:
             use.history.push(use.stream(owner), payload, use.epoch)
         return payload
@@ -144,13 +188,9 @@ class Delivery:
         assert use.epoch - use.history.version(use.stream(owner)) <= use.max_age, "older than the bound"
         return use.history.pull(use.stream(owner))
 
-    def _count(self, payloads: Sequence[torch.Tensor], use: Use) -> None:
-        """Raw bytes of what is sent; wire bytes of what would have been, had the policy not skipped it."""
-        if use.purpose != "payload":
-            return
-        own, ledger = self._transport.rank, self._transport.ledger
-        if use.sends[own]:
-            ledger.count_raw(use.stream(own), sum(payload.nbytes for payload in payloads))
-        else:
-            saved = sum(self._wire(payload, len(payload)).nbytes for payload in payloads)
-            ledger.count_saved(use.stream(own), saved)
+    def _count_raw(self, payloads: Sequence[torch.Tensor], use: Use) -> None:
+        """Bytes of what is sent, before the codec."""
+        own = self._transport.rank
+        if use.purpose == "payload" and use.sends[own]:
+            raw = sum(payload.nbytes for payload in payloads)
+            self._transport.ledger.count_raw(use.stream(own), raw)

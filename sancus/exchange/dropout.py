@@ -50,6 +50,28 @@ def drop_sparse(x: SparseMatrix, share: float, nodes: torch.Tensor, key: Dropout
     return x.with_values(x.csr.value * _scale(noise, share, x.dtype))
 
 
+def chosen_nodes(nodes: torch.Tensor, share: float, key: DropoutKey) -> torch.Tensor:
+    """`[n]` bool: a `share` of the nodes, the same ones wherever a node's copy is."""
+    if share >= 1.0:
+        return torch.ones_like(nodes, dtype=torch.bool)
+    noise = _hash(_row_keys(nodes, key), _column_keys(torch.zeros_like(nodes)))
+    return noise < int(share * _BUCKETS)
+
+
+def edge_factors(
+    targets: torch.Tensor,
+    sources: torch.Tensor,
+    heads: int,
+    share: float,
+    key: DropoutKey,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Factors `[E, heads]` for edges between nodes, 0 or `1 / (1 - share)`; other than those of any row."""
+    apart = DropoutKey(key.seed, key.epoch, -2 - key.layer)
+    columns = sources[:, None] * heads + torch.arange(heads, device=sources.device)
+    return _scale(_hash(_row_keys(targets, apart)[:, None], _column_keys(columns)), share, dtype)
+
+
 def _scale(noise: torch.Tensor, share: float, dtype: torch.dtype) -> torch.Tensor:
     kept = noise >= int(share * _BUCKETS)
     return kept.to(dtype).mul_(1.0 / (1.0 - share))

@@ -41,9 +41,8 @@ def size_of(wire: torch.Tensor) -> int:
     return HEADER + wire.nbytes if len(wire) else 0
 
 
-def seal(wires: list[torch.Tensor], label: Label) -> torch.Tensor:
+def seal(wires: list[torch.Tensor], label: Label, device: torch.device) -> torch.Tensor:
     """Header and content of each wire tensor, one after another, as bytes."""
-    device = wires[0].device
     envelope = torch.empty(sum(map(size_of, wires)), dtype=torch.uint8, device=device)
     start = 0
     for wire in wires:

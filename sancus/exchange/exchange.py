@@ -7,7 +7,7 @@ ranks, histories or bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,24 +16,27 @@ from typing import Literal
 import torch
 
 from sancus.codecs.base import Codec
-from sancus.codecs.full import FullPrecision
 from sancus.comm.base import Transport
-from sancus.comm.ledger import DIRECTIONS, Direction, Stream
+from sancus.comm.ledger import Direction
 from sancus.errors import UserError
 from sancus.exchange.aggregate import Aggregate, AggregateThenTransform, Rows
-from sancus.exchange.agreement import Agree, Agreement
-from sancus.exchange.constant import DenseConstant, SparseConstant, fetch_sparse_rows
-from sancus.exchange.decisions import Decisions
-from sancus.exchange.delivery import Arrivals, Delivery, Use
-from sancus.exchange.drift import DriftMeter
+from sancus.exchange.agreement import Agree
+from sancus.exchange.attention import BlockAttention, Factors, Scorer, attend_rows
+from sancus.exchange.constant import DenseConstant, DenseRows, SparseConstant, fetch_sparse_rows
+from sancus.exchange.crossing import Crossing
+from sancus.exchange.delivery import Arrivals, Outgoing, Use
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
-from sancus.exchange.history import History
+from sancus.exchange.edge_dropout import EdgeDropout
+from sancus.exchange.labels import LabelDraw, Labelled
+from sancus.exchange.legs import needed, returned
+from sancus.exchange.statistics import SumOverRanks
+from sancus.exchange.streaming import BlockStream
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Leg, Plan
-from staleness.base import Norm, Policy
+from staleness.base import Policy
 
 Order = Literal["auto", "aggregate-first", "transform-first"]
-Rowlike = torch.Tensor | SparseMatrix
+Rowlike = torch.Tensor | SparseMatrix | Labelled
 
 
 @dataclass(frozen=True)
@@ -55,55 +58,54 @@ class Exchange:
         policies: Mapping[Direction, Policy],
         codecs: Mapping[Direction, Codec],
         *,
-        input: Rowlike,
+        input: torch.Tensor | SparseMatrix,
         nodes: torch.Tensor,
+        labels: SparseMatrix | None = None,
         input_plan: Plan | None = None,
         savings: Savings | None = None,
         agree: Agree = "layer",
         clip: float | None = None,
+        feedback: bool = False,
         configuration: bytes = b"",
         seed: int = 0,
+        epochs: int = 1,
     ) -> None:
-        """`input [n_i, F]` are the constant features of the own rows, `nodes [n_i]` the user's ids.
+        """`input [n_i, F]` are the constant features of the own rows, `nodes [n_i]` the user's ids, `labels
+        [n_i, C]` the training labels among them, for models that take labels as input.
 
         `input_plan` is a plan that picks rows, for sparse features; by default `plan` itself. `clip` is
-        the threshold `th` of Algorithm 3's GRADIENT_CLIP. `configuration` identifies the run in agreements.
+        the threshold `th` of Algorithm 3's GRADIENT_CLIP. `feedback` adds what a codec left out of a send to
+        the next. `configuration` identifies the run in agreements; `epochs` is how many will be trained.
         """
         self.plan = plan
         self.transport = transport
-        self.policies = policies
         self.input = input
         self.nodes = nodes
+        self._labels = labels
         self.savings = savings or Savings()
-        self.decisions = Decisions(transport.size)
-        self.history = History()
-        self.drift = DriftMeter()
-        self.agreement = Agreement(
-            policies,
+        self.crossing = Crossing(
             transport,
-            self.decisions,
-            _needed(plan, transport, nodes.device),
+            policies,
+            codecs,
+            needed(plan, transport, nodes.device),
             agree=agree,
+            feedback=feedback,
             configuration=configuration,
+            seed=seed,
+            epochs=epochs,
             device=nodes.device,
         )
-        self.epoch = -1
         self._clip = clip
         self._seed = seed
-        self._sequence = 0
         self._input_plan = input_plan or plan
-        self._deliveries = {side: Delivery(transport, codec) for side, codec in codecs.items()}
-        self._exact_delivery = Delivery(transport, FullPrecision())
-        self._exact = False
-        self._noisy = False  # whether a model drops out in training
         self._orders: dict[int, Order] = {}  # chosen in training; evaluation follows
         self._constants: dict[bool, DenseConstant | SparseConstant] = {}
+        self._constant_rows: dict[bool, DenseRows] = {}
+        self._label_constants: dict[bool, SparseConstant] = {}
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
-        self.epoch = epoch
-        self.decisions.begin_epoch(epoch)
-        self.agreement.begin_epoch()
+        self.crossing.begin_epoch(epoch)
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -111,11 +113,8 @@ class Exchange:
 
         This is how evaluation runs; its bytes are counted apart.
         """
-        before, self._exact = self._exact, True
-        try:
+        with self.crossing.exactly():
             yield
-        finally:
-            self._exact = before
 
     def propagate(
         self, h: Rowlike, layer: int, weight: torch.Tensor | None = None, dropout: float = 0.0
@@ -125,9 +124,12 @@ class Exchange:
         `h [n_i, f_in]`, `weight [f_in, f_out]`. Dropout falls on `h` at the owner, before anything is sent;
         on a reused dense input it falls on `Â h` instead.
         """
-        if h is self.input and self.savings.reuse_input:
-            return self._constant_input(layer).propagate(weight, dropout, self._key(layer))
-        clean = h if dropout and self._drifts("forward") else None
+        if self.savings.reuse_input and (h.x if isinstance(h, Labelled) else h) is self.input:
+            known = self._constant_input(layer).propagate(weight, dropout, self._key(layer))
+            return (
+                known + h.propagate(self._label_constant(layer), weight) if isinstance(h, Labelled) else known
+            )
+        clean = h if dropout and self.crossing.drifts("forward") else None
         h = self.dropout(h, layer, dropout)
         if weight is not None and self._order(h, weight, layer) == "transform-first":
             return self._aggregate(h @ weight, layer, None if clean is None else clean @ weight)
@@ -139,28 +141,84 @@ class Exchange:
             return result
         return self._aggregate(h, layer, clean) @ weight
 
-    def rows(self, h: Rowlike, layer: int, dropout: float = 0.0) -> torch.Tensor:
-        """Own rows, then the rows that other owners sent: `[n_i + r_i, f]`, the columns of `local_rows`."""
+    def rows(
+        self, h: Rowlike, layer: int, dropout: float = 0.0, weight: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Own rows, then the rows that other owners sent: `[n_i + r_i, f]`, the columns of `local_rows`.
+
+        With a `weight [f_in, f_out]`, rows of `h W`. Where a plan picks rows, those of the input cross once.
+        """
         if not self.plan.picks_rows:
             raise UserError(
                 "this model weighs edges by content, but the plan sends sums; "
                 "choose --plan halo or --plan block"
             )
-        clean = self._dense(h) if dropout and self._drifts("forward") else None
-        dropped = self._dense(self.dropout(h, layer, dropout))
-        result: torch.Tensor = Rows.apply(self, layer, dropped, clean)
+        if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
+            return self._rows_of_input(layer).rows(weight, dropout, self._key(layer))
+        values, clean = self._values(h, layer, dropout, weight)
+        result: torch.Tensor = Rows.apply(self, layer, values, clean)
         return result
+
+    def attend(
+        self,
+        h: Rowlike,
+        layer: int,
+        weight: torch.Tensor,
+        query: Callable[[torch.Tensor], torch.Tensor],
+        scorer: Scorer,
+        *,
+        dropout: float = 0.0,
+        edge_dropout: float = 0.0,
+    ) -> torch.Tensor:
+        """`Σ_j α_ij V_j` with values `V = h W`, own and received: `rows`, and a softmax over a row's edges.
+
+        `h [n_i, f_in]`, `weight [f_in, heads·d]` to `[n_i, heads·d]`. `query` makes `[n_i, k]` of the own
+        values, `scorer` keys of all values and the score of an edge. `edge_dropout` falls on `α`. Where
+        blocks come owner after owner, they are used as they come: see `sancus.exchange.attention`.
+        """
+        factors: Factors | None = None
+        if edge_dropout:
+            self.crossing.noisy = True
+            factors = self._edges.thinned(scorer.heads, edge_dropout, self._key(layer))
+        if not (self.plan.picks_rows and self.plan.forward.broadcast):
+            rows = self.rows(h, layer, dropout, weight)
+            return attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
+        values, clean = self._values(h, layer, dropout, weight)
+        blocks = BlockStream(self, layer, clean)
+        result: torch.Tensor = BlockAttention.apply(
+            blocks, scorer, factors, values, query(values), *scorer.parameters()
+        )
+        return result
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over all ranks of `values [k]`, for statistics of all rows; every rank must call it."""
+        result: torch.Tensor = SumOverRanks.apply(self.transport, values)
+        return result
+
+    def labelled(self, embedding: torch.Tensor, rate: float) -> Labelled:
+        """The input with the embedded labels `embedding [C, F]` of a share of the training nodes."""
+        assert self._labels is not None, "made for a model that takes labels"
+        draw = self.label_draw(rate)
+        return Labelled(self.input, draw.keep(self._labels, self.nodes), embedding, draw)
+
+    def label_draw(self, rate: float) -> LabelDraw:
+        """The training nodes whose labels are input in this epoch."""
+        return LabelDraw(rate, self._seed, self.crossing.epoch)
 
     @property
     def local_rows(self) -> SparseMatrix:
         """Own rows of `Â` over the rows that `rows` returns, `[n_i, n_i + r_i]`."""
-        return self.plan.forward.diagonal.matrix if self._absent("forward") else self._all_local_rows
+        return self.plan.forward.diagonal.matrix if self.crossing.absent("forward") else self._all_local_rows
 
     def dropout(self, h: Rowlike, layer: int, share: float) -> Rowlike:
         """Dropout of own rows with the mask that `propagate` and `rows` use at this layer."""
         if not share:
             return h
-        self._noisy = True
+        self.crossing.noisy = True
+        if isinstance(h, Labelled):
+            thinned = self.dropout(h.x, layer, share)
+            assert not isinstance(thinned, Labelled)
+            return Labelled(thinned, h.y, h.embedding, h.draw)
         if isinstance(h, SparseMatrix):
             return drop_sparse(h, share, self.nodes, self._key(layer))
         return drop_dense(h, share, self.nodes, self._key(layer))
@@ -177,23 +235,28 @@ class Exchange:
 
     def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         """Own rows, then received rows by owner; outside autograd."""
-        h = h.contiguous()
-        arrivals = self._deliver(self.plan.forward, h, layer, "forward", clean)
-        return torch.cat([h, *(payload for _, payload in arrivals)])
+        return torch.cat([h, *(payload for _, payload in self.arrivals(h, layer, clean))])
+
+    def arrivals(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> Arrivals:
+        """Other owners' rows, as they arrive; outside autograd."""
+        return self._deliver(self.plan.forward, h.contiguous(), layer, "forward", clean)
+
+    def stepwise_use(self, layer: int) -> Use | None:
+        """How gradients return owner after owner; None where policy or clip looks at all of them at once."""
+        return self.crossing.stepwise_use(layer) if self._clip is None else None
 
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows go back to their owners and add up there; outside autograd."""
         leg, own = self.plan.forward, self.transport.rank
         gradient = self._clipped(gradient).contiguous()
-        if self.transport.size == 1 or self._absent("forward"):
+        if self.transport.size == 1 or self.crossing.absent("forward"):
             return gradient
         sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
         mine, *payloads = gradient.split([len(self.nodes), *sizes])
-        rows = [0 if rank == own else row_map.rows_out for rank, row_map in enumerate(leg.make)]
-        use = self._use(layer, "backward", payloads)
+        back = returned(leg, gradient.device)
         out = mine.clone()
-        for sender, part in self._delivery("backward").all_to_all(payloads, rows, use):
-            leg.make[sender].transposed.add(part, out)
+        for sender, part in self.crossing.deliver(back, Outgoing(payloads, back.weight), layer, "backward"):
+            back.add[sender].add(part, out)
         return out
 
     def _deliver(
@@ -201,51 +264,18 @@ class Exchange:
     ) -> Arrivals:
         if self.transport.size == 1:
             return iter(())
-        payloads = self._payloads(leg, h)
-        use = self._use(layer, direction, payloads if clean is None else self._payloads(leg, clean))
-        return _move(leg, payloads, use, self._delivery(direction))
+        outgoing = self._outgoing(leg, h)
+        return self.crossing.deliver(
+            leg, outgoing, layer, direction, None if clean is None else self._outgoing(leg, clean)
+        )
 
-    def _payloads(self, leg: Leg, h: torch.Tensor) -> list[torch.Tensor]:
+    def _outgoing(self, leg: Leg, h: torch.Tensor) -> Outgoing:
         """What this rank would send: one payload for all, or one for each receiver."""
         own = self.transport.rank
         if leg.broadcast:
-            return [leg.make[own].apply(h)]
-        return [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
-
-    def _use(self, layer: int, direction: Direction, payloads: Sequence[torch.Tensor]) -> Use:
-        """Who sends now: agreed by all ranks before anyone acts."""
-        self._sequence += 1
-        policy = self.policies[direction]
-        stream = Stream(layer, direction, self.transport.rank)
-        if self._exact:
-            if policy.drift_norm and self._noisy:
-                self.drift.see(stream, torch.cat(list(payloads)), self.epoch)
-            return self._exact_use(layer, direction, "evaluation")
-        if policy.drift_norm:
-            sends = self._decide_by_drift(stream, torch.cat(list(payloads)), policy.drift_norm)
-        else:
-            sends = self.agreement.decide(layer, direction)
-        history = self.history if policy.max_age else None
-        return Use(
-            layer, direction, sends, self._sequence, self.epoch, history, policy.absent, policy.max_age
-        )
-
-    def _decide_by_drift(self, stream: Stream, payload: torch.Tensor, norm: Norm) -> list[bool]:
-        """Measure, agree, and remember what is sent."""
-        now, drift = self.drift.current(stream, payload, noisy=self._noisy), 0.0
-        if self.agreement.needs_drift(stream.layer, stream.direction):
-            drift = self.drift.measure(stream, now, norm)
-        sends = self.agreement.decide(stream.layer, stream.direction, drift)
-        if sends[stream.owner]:
-            self.drift.keep(stream, now, self.epoch)
-        return sends
-
-    def _exact_use(self, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]) -> Use:
-        everyone = [True] * self.transport.size
-        return Use(layer, direction, everyone, self._sequence, self.epoch, purpose=purpose)
-
-    def _delivery(self, direction: Direction) -> Delivery:
-        return self._exact_delivery if self._exact else self._deliveries[direction]
+            return Outgoing([leg.make[own].apply(h)], [leg.weight[own]])
+        payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
+        return Outgoing(payloads, leg.weight)
 
     def _aggregate(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         detached = None if clean is None else clean.detach()
@@ -261,7 +291,7 @@ class Exchange:
         return gradient * (limit / norm) if norm > limit else gradient
 
     def _dense(self, h: Rowlike) -> torch.Tensor:
-        dense = h.to_dense() if isinstance(h, SparseMatrix) else h
+        dense = h if isinstance(h, torch.Tensor) else h.to_dense()
         if torch.is_grad_enabled() and not self.savings.skip_input_gradient and not dense.requires_grad:
             dense = dense.detach().requires_grad_()
         return dense
@@ -274,21 +304,21 @@ class Exchange:
         """
         if self.savings.order != "auto":
             return self.savings.order
-        if self._exact and layer in self._orders:
+        if self.crossing.exact and layer in self._orders:
             return self._orders[layer]
         wide, narrow = weight.shape
         if torch.is_grad_enabled():
-            needs = isinstance(h, torch.Tensor) and h.requires_grad
+            needs = isinstance(h, Labelled) or (isinstance(h, torch.Tensor) and h.requires_grad)
             wide *= 2 if needs or not self.savings.skip_input_gradient else 1
             narrow *= 2
         order: Order = "aggregate-first" if wide < narrow else "transform-first"
-        if not self._exact:
+        if not self.crossing.exact:
             self._orders[layer] = order
         return order
 
     def _constant_input(self, layer: int) -> DenseConstant | SparseConstant:
         """The constant of this mode: training under `drop` lacks remote rows that evaluation has."""
-        absent = self._absent("forward")
+        absent = self.crossing.absent("forward")
         if absent not in self._constants:
             with torch.no_grad():
                 self._constants[absent] = self._make_constant(layer, absent=absent)
@@ -296,40 +326,63 @@ class Exchange:
 
     def _make_constant(self, layer: int, *, absent: bool) -> DenseConstant | SparseConstant:
         leg, x = self.plan.forward, self.input
-        self._sequence += 1
-        use = self._exact_use(layer, "forward", "evaluation" if self._exact else "payload")
         if isinstance(x, SparseMatrix):
-            if absent:
-                return SparseConstant(x, self.nodes, leg.diagonal.matrix)
-            entry = use.entry(self.transport.rank)
-            return fetch_sparse_rows(x, self.nodes, self._input_plan, self.transport, entry)
+            return self._sparse_constant(x, layer, absent=absent)
         x = x.contiguous()
         arrivals: Arrivals = iter(())
         if self.transport.size > 1 and not absent:
-            arrivals = _move(leg, self._payloads(leg, x), use, self._exact_delivery)
+            arrivals = self.crossing.once(leg, self._outgoing(leg, x), layer)
         return DenseConstant(_sum(leg, x, arrivals), self.nodes)
 
-    def _absent(self, direction: Direction) -> bool:
-        """Whether remote rows count as zero in the present mode."""
-        return self.policies[direction].absent and not self._exact
+    def _rows_of_input(self, layer: int) -> SparseConstant | DenseRows:
+        """Own and received rows of the constant input, of this mode; `plan` picks them."""
+        absent, x = self.crossing.absent("forward"), self.input
+        if isinstance(x, SparseMatrix):
+            constant = self._constant_input(layer)
+            assert isinstance(constant, SparseConstant)
+            return constant
+        if absent not in self._constant_rows:
+            arrivals: Arrivals = iter(())
+            if self.transport.size > 1 and not absent:
+                arrivals = self.crossing.once(self.plan.forward, self._outgoing(self.plan.forward, x), layer)
+            rows = torch.cat([x, *(payload for _, payload in arrivals)])
+            self._constant_rows[absent] = DenseRows(rows, self._edges.columns()[: len(rows)])
+        return self._constant_rows[absent]
 
-    def _drifts(self, direction: Direction) -> bool:
-        return self.policies[direction].drift_norm is not None and not self._exact
+    @cached_property
+    def _edges(self) -> EdgeDropout:
+        return EdgeDropout(self.nodes, self.plan.forward, self.transport)
+
+    def _values(
+        self, h: Rowlike, layer: int, dropout: float, weight: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`dropout(h) W`, and the same without dropout where drift is measured."""
+        clean = h if dropout and self.crossing.drifts("forward") else None
+        dropped = self.dropout(h, layer, dropout)
+        if weight is None:
+            return self._dense(dropped), None if clean is None else self._dense(clean).detach()
+        return dropped @ weight, None if clean is None else (clean @ weight).detach()
+
+    def _label_constant(self, layer: int) -> SparseConstant:
+        """Own and received rows of the training labels, of this mode as for the input."""
+        absent = self.crossing.absent("forward")
+        if absent not in self._label_constants:
+            assert self._labels is not None
+            self._label_constants[absent] = self._sparse_constant(self._labels, layer, absent=absent)
+        return self._label_constants[absent]
+
+    def _sparse_constant(self, x: SparseMatrix, layer: int, *, absent: bool) -> SparseConstant:
+        if absent:
+            return SparseConstant(x, self.nodes, self.plan.forward.diagonal.matrix)
+        entry = self.crossing.once_use(layer).entry(self.transport.rank)
+        return fetch_sparse_rows(x, self.nodes, self._input_plan, self.transport, entry)
 
     @cached_property
     def _all_local_rows(self) -> SparseMatrix:
         return self.plan.local_rows()
 
     def _key(self, layer: int) -> DropoutKey:
-        return DropoutKey(self._seed, self.epoch, layer)
-
-
-def _move(leg: Leg, payloads: list[torch.Tensor], use: Use, delivery: Delivery) -> Arrivals:
-    """Start a leg's collective; what arrives is waited for as it is consumed."""
-    rows = [row_map.rows_in for row_map in leg.add]
-    if leg.broadcast:
-        return delivery.broadcast(payloads[0], rows, use)
-    return delivery.all_to_all(payloads, rows, use)
+        return DropoutKey(self._seed, self.crossing.epoch, layer)
 
 
 def _sum(leg: Leg, h: torch.Tensor, arrivals: Arrivals) -> torch.Tensor:
@@ -338,13 +391,3 @@ def _sum(leg: Leg, h: torch.Tensor, arrivals: Arrivals) -> torch.Tensor:
     for owner, payload in arrivals:
         leg.add[owner].add(payload, out)
     return out
-
-
-def _needed(plan: Plan, transport: Transport, device: torch.device) -> dict[Direction, list[bool]]:
-    """For each owner, whether any other rank has a nonzero block for its rows; one gather for all."""
-    legs = (plan.forward, plan.backward)
-    wants = [[not row_map.empty for row_map in leg.add] for leg in legs]
-    mine = torch.tensor(wants, dtype=torch.uint8, device=device)
-    mine[:, transport.rank] = 0
-    anyone = transport.all_gather(mine).amax(dim=0).bool().tolist()
-    return dict(zip(DIRECTIONS, anyone, strict=True))

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 
@@ -27,6 +29,7 @@ class Leg:
     diagonal: Product  # own rows to own rows: never crosses the wire
     make: Sequence[RowMap]  # [p] S: own rows -> payload for receiver r
     add: Sequence[RowMap]  # [p] R: payload of owner j -> own rows
+    weight: Sequence[torch.Tensor]  # [p] how much receiver r's sums depend on each payload row: Σ entry² in R
 
 
 class Plan(Protocol):
@@ -57,6 +60,15 @@ class Workbench:
         """Scipy blocks with equal rows, joined from left to right."""
         return self.matrix(sp.csr_array(sp.hstack(blocks, format="csr")))
 
+    def weights(self, values: object) -> torch.Tensor:
+        """Weights of payload rows as a tensor of the run's device."""
+        return torch.as_tensor(values, dtype=torch.float32, device=self.device)
+
     def index(self, ids: object) -> torch.Tensor:
         """Row numbers as a tensor of the run's device."""
         return torch.as_tensor(ids, dtype=torch.int64, device=self.device)
+
+
+def row_squares(matrix: sp.csr_array) -> npt.NDArray[np.float64]:
+    """Sum of the squared entries of each row."""
+    return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64).ravel()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import scipy.sparse as sp
+import torch
+
 from sancus.graphs.operator import Operator
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Workbench
+from sancus.plans.base import Leg, Workbench, row_squares
 from sancus.plans.maps import Identity, Product
 
 
@@ -25,8 +28,15 @@ class Block:
         make = [Identity(operator.own)] * operator.ranks
         forward = [Product(bench.matrix(operator.block(rank))) for rank in ranks]
         backward = [Product(bench.matrix(operator.transposed_block(rank))) for rank in ranks]
-        self.forward = Leg(True, forward[own], make, forward)
-        self.backward = Leg(True, backward[own], make, backward)
+        self.forward = Leg(True, forward[own], make, forward, self._weights(operator.transposed_rows))
+        self.backward = Leg(True, backward[own], make, backward, self._weights(operator.rows))
+
+    def _weights(self, entries: sp.csr_array) -> list[torch.Tensor]:
+        """What all receivers together make of own rows: `entries [n_i, N]` without the own columns."""
+        operator = self._operator
+        own = entries[:, operator.offsets[operator.rank] : operator.offsets[operator.rank + 1]]
+        weight = self._bench.weights(row_squares(entries) - row_squares(own))
+        return [weight] * operator.ranks
 
     def local_rows(self) -> SparseMatrix:
         """Own rows of `Â` over all rows: own block first, then the others by rank."""

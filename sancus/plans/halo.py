@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from sancus.graphs.operator import Operator
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Workbench
+from sancus.plans.base import Leg, Workbench, row_squares
 from sancus.plans.maps import Pick, Product
 
 
@@ -24,17 +25,20 @@ class Halo:
         self._operator = operator
         self._bench = bench
         diagonal = Product(bench.matrix(operator.block(operator.rank)))
-        picks, compact = [], []
+        picks, compact, weights = [], [], []
         for rank in range(operator.ranks):
             own = rank == operator.rank
-            picks.append(Pick(bench.index([] if own else operator.boundary(rank)), operator.own))
+            boundary = operator.boundary(rank)[: 0 if own else None]
+            picks.append(Pick(bench.index(boundary), operator.own))
+            weights.append(bench.weights(row_squares(operator.transposed_block(rank))[boundary]))
             compact.append(diagonal if own else Product(bench.matrix(_compact(operator.block(rank)))))
-        self.forward = Leg(False, diagonal, make=picks, add=compact)
+        self.forward = Leg(False, diagonal, make=picks, add=compact, weight=weights)
         self.backward = Leg(
             False,
             diagonal.transposed,
             make=[product.transposed for product in compact],
             add=[pick.transposed for pick in picks],
+            weight=[torch.ones(product.rows_in, device=bench.device) for product in compact],
         )
 
     def local_rows(self) -> SparseMatrix:

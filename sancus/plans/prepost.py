@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from sancus.errors import UserError
 from sancus.graphs.operator import Operator
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Workbench
+from sancus.plans.base import Leg, Workbench, row_squares
 from sancus.plans.cover import Cover, minimum_cover
 from sancus.plans.maps import Above, Beside, Pick, Product, Scatter
 
@@ -28,20 +29,28 @@ class Prepost:
         diagonal = Product(bench.matrix(operator.block(operator.rank)))
         make: list[Above] = []
         add: list[Beside] = []
+        weights: list[torch.Tensor] = []
+        back_weights: list[torch.Tensor] = []
         for rank in range(operator.ranks):
             own = rank == operator.rank
             shape = (operator.own, operator.own)
             outgoing = sp.csr_array(shape) if own else sp.csr_array(operator.transposed_block(rank).T)
             incoming = sp.csr_array(shape) if own else operator.block(rank)
             outgoing.sort_indices()
-            make.append(self._make(outgoing, minimum_cover(outgoing)))
-            add.append(self._add(incoming, minimum_cover(incoming)))
-        self.forward = Leg(False, diagonal, make, add)
+            given, taken = minimum_cover(outgoing), minimum_cover(incoming)
+            make.append(self._make(outgoing, given))
+            add.append(self._add(incoming, taken))
+            picked = row_squares(sp.csr_array(outgoing.T))[given.columns]
+            weights.append(bench.weights(np.append(picked, np.ones(len(given.rows)))))
+            summed = row_squares(_without_columns(incoming, taken))[taken.rows]
+            back_weights.append(bench.weights(np.append(np.ones(len(taken.columns)), summed)))
+        self.forward = Leg(False, diagonal, make, add, weights)
         self.backward = Leg(
             False,
             diagonal.transposed,
             make=[row_map.transposed for row_map in add],
             add=[row_map.transposed for row_map in make],
+            weight=back_weights,
         )
 
     def local_rows(self) -> SparseMatrix:

@@ -1,18 +1,33 @@
 """Loss and score, as sums that do not depend on how rows were split.
 
-The loss is the sum over the training nodes of all ranks divided by their *global* count, so parameter
-gradients are simply summed. A score is a fraction whose numerator and denominator are summed over ranks:
-accuracy is correct / counted; micro-F1 is 2 TP / (2 TP + FP + FN).
+The loss is the sum over the training nodes of all ranks divided by their *global* count (weighted, where
+classes have weights), so parameter gradients are simply summed. Accuracy and micro-F1 are fractions whose
+numerator and denominator are summed over ranks: correct / counted; 2 TP / (2 TP + FP + FN). ROC-AUC compares
+every positive node with every negative one, so scores and labels are joined on rank 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 
+from sancus.errors import UserError
+from sancus.training.auc import mean_roc_auc
+from sancus.training.settings import TrainingSettings
+
 SPLITS = ("train", "val", "test")
+METRICS = {"accuracy": "accuracy", "micro-f1": "micro-F1", "roc-auc": "ROC-AUC"}
+
+
+class Gatherer(Protocol):
+    """What ROC-AUC needs of the other ranks."""
+
+    def join(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """Every rank's rows, joined on rank 0; None elsewhere."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -21,31 +36,93 @@ class Task:
 
     labels: torch.Tensor  # [n_i] int64, or [n_i, C] of the run's dtype
     rows: dict[str, torch.Tensor]  # own rows of each split, ascending
-    train_count: int  # over all ranks
+    train_count: float  # over all ranks; with class weights, the sum of the training nodes' weights
+    class_weights: torch.Tensor | None = None  # [C]; with several labels a node, of the positive ones
+    label_smoothing: float = 0.0
+    auc: bool = False  # score by mean ROC-AUC
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node may have several labels at once."""
+        return self.labels.dim() == 2
 
     @property
     def metric(self) -> str:
         """What a score of this task is."""
-        return "micro-F1" if self.labels.dim() == 2 else "accuracy"
+        return METRICS["roc-auc" if self.auc else "micro-f1" if self.multilabel else "accuracy"]
 
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
         """This rank's share of the global mean: cross entropy, or binary cross entropy a label."""
-        rows = self.rows["train"]
+        if logits.dim() != 2 or len(logits) != len(self.labels):
+            raise UserError(
+                f"the model returned {list(logits.shape)} for {len(self.labels)} rows; "
+                "forward must return the logits [rows, classes] of the own rows"
+            )
+        rows, smoothing = self.rows["train"], self.label_smoothing
         scores, labels = logits[rows], self.labels[rows]
-        if self.labels.dim() == 2:
-            total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
+        if self.multilabel:
+            soft = labels * (1.0 - smoothing) + 0.5 * smoothing if smoothing else labels
+            total = F.binary_cross_entropy_with_logits(
+                scores, soft, reduction="sum", pos_weight=self.class_weights
+            )
             return total / (self.train_count * labels.shape[1])
-        return F.cross_entropy(scores, labels, reduction="sum") / self.train_count
+        total = F.cross_entropy(
+            scores, labels, weight=self.class_weights, reduction="sum", label_smoothing=smoothing
+        )
+        return total / self.train_count
 
-    def score(self, logits: torch.Tensor) -> torch.Tensor:
-        """`[3, 2]` numerator and denominator of train, val and test, float64."""
+    def score(self, logits: torch.Tensor, gatherer: Gatherer | None = None) -> torch.Tensor:
+        """`[3, 2]` numerator and denominator of train, val and test, float64; they add up over ranks."""
+        if self.auc:
+            return torch.stack([self._auc(logits, self.rows[split], gatherer) for split in SPLITS])
         return torch.stack([self._fraction(logits, self.rows[split]) for split in SPLITS])
 
     def _fraction(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         scores, labels = logits[rows], self.labels[rows]
-        if self.labels.dim() == 2:
+        if self.multilabel:
             predicted, actual = scores > 0, labels > 0.5
             twice = 2 * (predicted & actual).sum()
             return torch.stack([twice, twice + (predicted ^ actual).sum()]).double().cpu()
         correct = (scores.argmax(dim=1) == labels).sum() if len(rows) else torch.tensor(0)
         return torch.tensor([float(correct), float(len(rows))], dtype=torch.float64)
+
+    def _auc(self, logits: torch.Tensor, rows: torch.Tensor, gatherer: Gatherer | None) -> torch.Tensor:
+        joined: torch.Tensor | None = torch.cat([logits[rows], self.labels[rows]], dim=1)
+        if gatherer is not None and joined is not None:
+            joined = gatherer.join(joined)
+        if joined is None:
+            return torch.zeros(2, dtype=torch.float64)
+        scores, labels = joined.double().cpu().chunk(2, dim=1)
+        return torch.tensor([mean_roc_auc(scores, labels > 0.5), 1.0], dtype=torch.float64)
+
+
+def class_weights(
+    settings: TrainingSettings, counts: torch.Tensor, *, multilabel: bool
+) -> torch.Tensor | None:
+    """The weight of every class `[C]` in float64, from the global counts `[C + 1]` of the training set.
+
+    `counts` are the training nodes of each class, then all training nodes. `balanced` weighs a class by
+    `N / (C n_c)`; with several labels a node, its positives by `(N − n_c) / n_c`. A class without a training
+    node weighs 1.
+    """
+    per_class, total = counts[:-1].double(), counts[-1].double()
+    given = settings.weights_of_classes()
+    if given is not None:
+        if len(given) != len(per_class):
+            raise UserError(
+                f"--class-weights {settings.class_weights}: {len(given)} numbers for {len(per_class)} classes"
+            )
+        return torch.tensor(given, dtype=torch.float64)
+    if settings.class_weights == "none":
+        return None
+    share = (total - per_class) if multilabel else total / len(per_class)
+    return torch.where(per_class > 0, share / per_class.clamp(min=1), 1.0)
+
+
+def check_metric(metric: str, *, multilabel: bool) -> bool:
+    """Whether the score is ROC-AUC; a metric that does not fit the labels is refused."""
+    fitting = ("auto", "micro-f1", "roc-auc") if multilabel else ("auto", "accuracy")
+    if metric not in fitting:
+        kind = "several labels a node" if multilabel else "one label a node"
+        raise UserError(f"--metric {metric}: the graph has {kind}; choose from {', '.join(fitting)}")
+    return metric == "roc-auc"

@@ -23,6 +23,18 @@ class TrainingSettings:
     """Momentum of sgd."""
     weight_decay: float = 5e-4
     """L2 penalty, added to the gradient."""
+    layer_weight_decay: float | None = None
+    """L2 penalty of the graph layers' parameters, where it is not that of all others (GCNII)."""
+    class_weights: str = "none"
+    """Weight of every class in the loss: none, balanced (rare classes count more), or numbers: 1,0.5,2."""
+    label_smoothing: float = 0.0
+    """Share of every label that is spread over all classes."""
+    metric: Literal["auto", "accuracy", "micro-f1", "roc-auc"] = "auto"
+    """What is reported: accuracy; with several labels a node micro-f1 (auto) or mean roc-auc."""
+    normalise_features: bool = False
+    """Scale every node's features to a sum of 1, as GCN's and GAT's papers do on citation graphs."""
+    inductive: bool = False
+    """Train on the subgraph of the training nodes alone; evaluate on the whole graph."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     """How the learning rate falls from --lr to 0 over the epochs; constant: not at all."""
     warmup: int = 0
@@ -31,6 +43,8 @@ class TrainingSettings:
     """Stop at an evaluation when validation has not improved for so many epochs; 0: never."""
     eval_every: int = 1
     """Evaluate, fresh and exact, every so many epochs, and after the last."""
+    label_rate: float = 0.0
+    """Share of the training nodes whose labels are input, drawn every epoch; the others carry the loss."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of features, weights and payloads."""
     seed: int = 0
@@ -44,11 +58,32 @@ class TrainingSettings:
         for name in ("warmup", "patience", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name} {getattr(self, name)}: must not be negative")
-        for name in ("lr", "momentum", "weight_decay"):
-            value = getattr(self, name)
+        if not 0.0 <= self.label_smoothing < 1.0:
+            raise UserError(f"--label-smoothing {self.label_smoothing}: must be at least 0 and below 1")
+        self.weights_of_classes()
+        for name in ("lr", "momentum", "weight_decay", "layer_weight_decay"):
+            value = getattr(self, name) if getattr(self, name) is not None else 0.0
             if not math.isfinite(value) or value < 0:
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} {value}: must be a number that is not negative")
+
+        if not 0.0 <= self.label_rate < 1.0:
+            raise UserError(f"--label-rate {self.label_rate}: must be at least 0 and below 1")
+
+    def weights_of_classes(self) -> list[float] | None:
+        """The numbers of `--class-weights`; None where it is none or balanced."""
+        if self.class_weights in ("none", "balanced"):
+            return None
+        try:
+            weights = [float(part) for part in self.class_weights.split(",")]
+        except ValueError:
+            weights = []
+        if not weights or not all(math.isfinite(weight) and weight >= 0 for weight in weights):
+            raise UserError(
+                f"--class-weights {self.class_weights}: give none, balanced, "
+                "or one number that is not negative for each class: 1,0.5,2"
+            )
+        return weights
 
     def learning_rate(self, epoch: int) -> float:
         """The rate of an epoch: a pure function, so that a resumed run needs no scheduler state."""

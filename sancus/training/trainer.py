@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange
+from sancus.exchange.gather import RankZero
 from sancus.metrics.declared import METRICS
 from sancus.training.objective import SPLITS, Task
 from sancus.training.settings import TrainingSettings
@@ -25,6 +26,7 @@ LOCAL = (
     "loss",
     "seconds",
     "comm_seconds",
+    "hidden_seconds",
     "agreement_seconds",
     "wire_bytes",
     "raw_bytes",
@@ -48,18 +50,36 @@ class Best:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The graph that scores are taken on, and its labels: with `--inductive` the whole one."""
+
+    exchange: Exchange
+    task: Task
+
+
 class Trainer:
     """Trains one replica of a model on this rank's rows."""
 
-    def __init__(self, model: nn.Module, exchange: Exchange, task: Task, settings: TrainingSettings) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        exchange: Exchange,
+        task: Task,
+        settings: TrainingSettings,
+        evaluation: Evaluation | None = None,
+    ) -> None:
+        """`evaluation` is what scores are taken on, where that is another graph than the training's."""
         self.model = model
         self.exchange = exchange
         self.task = task
+        self.evaluation = evaluation or Evaluation(exchange, task)
         self.settings = settings
         self.optimizer = _optimizer(model, settings)
         self.next_epoch = 0
         self.best = Best()
         self._counted = dict.fromkeys(LOCAL, 0.0)
+        self._train_score: torch.Tensor | None = None  # of the last epoch, where labels are input
 
     def run(self, after_epoch: Callable[[Record], None] = lambda record: None) -> None:
         """Train until the last epoch, or until validation has stopped improving."""
@@ -82,6 +102,7 @@ class Trainer:
             self._keep_best(epoch, record)
             self.next_epoch = epoch + 1
             yield record
+        self.exchange.crossing.drain()
 
     def train_epoch(self, epoch: int) -> float:
         """One forward and backward pass and one update; this rank's share of the loss."""
@@ -90,31 +111,48 @@ class Trainer:
         self.exchange.begin_epoch(epoch)
         self.model.train()
         self.optimizer.zero_grad()
-        loss = self.task.loss(self.model(self.exchange.input, self.exchange))
+        logits = self.model(self.exchange.input, self.exchange)
+        task = self._task_of_epoch()
+        loss = task.loss(logits)
         loss.backward()
-        self._sum_gradients()
+        sum_gradients(self.model, self.exchange)
         self.optimizer.step()
+        if task is not self.task:
+            self._train_score = task.score(logits.detach())[0]
         return loss.item()
 
     def evaluate(self) -> torch.Tensor:
-        """This rank's score fractions `[3, 2]` of a fresh, exact pass."""
-        return self.task.score(self.logits())
+        """This rank's score fractions `[3, 2]` of a fresh, exact pass.
+
+        Where labels are input, every training node shows its own; their score is the training pass's, of
+        those that did not.
+        """
+        evaluation = self.evaluation
+        score = evaluation.task.score(self.logits(), RankZero(evaluation.exchange.transport))
+        if self._train_score is not None:
+            score[0] = self._train_score
+        return score
 
     def logits(self) -> torch.Tensor:
         """Logits `[n_i, C]` of the own rows from a fresh, exact, full-precision pass."""
         self.model.eval()
-        with torch.no_grad(), self.exchange.exact():
-            logits: torch.Tensor = self.model(self.exchange.input, self.exchange)
+        exchange = self.evaluation.exchange
+        with torch.no_grad(), exchange.exact():
+            logits: torch.Tensor = self.model(exchange.input, exchange)
         return logits
 
-    def _sum_gradients(self) -> None:
-        """One flat all-reduce; the loss is already divided by the global count."""
-        parameters = list(self.model.parameters())
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        self.exchange.transport.all_reduce(flat)
-        for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-            parameter.grad = part.view_as(parameter)
+    def _task_of_epoch(self) -> Task:
+        """Where labels are input, the loss is taken of the training nodes that do not show theirs.
+
+        Their number is taken as expected, so that no rank need ask the others.
+        """
+        rate = self.settings.label_rate
+        if not rate:
+            return self.task
+        rows = self.task.rows["train"]
+        shown = self.exchange.label_draw(rate).chosen(self.exchange.nodes[rows])
+        left = {**self.task.rows, "train": rows[~shown]}
+        return replace(self.task, rows=left, train_count=self.task.train_count * (1.0 - rate))
 
     def _waited(self) -> Counter[str]:
         """Seconds that this rank has spent in the transport so far, by purpose."""
@@ -130,13 +168,14 @@ class Trainer:
             "parameter_bytes": ledger.wire_of("parameter"),
             "evaluation_bytes": ledger.wire_of("evaluation"),
             "saved_bytes": sum(ledger.saved.values()),
+            "hidden_seconds": ledger.hidden_seconds,
         }
         figures = {name: total - self._counted[name] for name, total in totals.items()}
         self._counted |= totals
-        drift = self.exchange.agreement.max_drift
+        drift = self.exchange.crossing.agreement.max_drift
         return figures | {
             "loss": loss,
-            "history_bytes": self.exchange.history.nbytes,
+            "history_bytes": self.exchange.crossing.history.nbytes,
             "max_drift": UNMEASURED if drift is None else drift,
         }
 
@@ -148,13 +187,13 @@ class Trainer:
         columns = dict(zip(LOCAL, everyone.T, strict=False))
         _check_finite(epoch, columns["loss"])
         fractions = everyone[:, len(LOCAL) :].sum(dim=0).view(len(SPLITS), 2)
-        sends, skips = self.exchange.decisions.counts()
+        sends, skips = self.exchange.crossing.decisions.counts()
         compute = columns["seconds"] - columns["comm_seconds"]
         record: Record = {name: _combine(name, columns[name]) for name in LOCAL}
         for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
             record[split] = (top / bottom if bottom else 0.0) if evaluated else None
         record |= {"epoch": epoch, "compute_seconds": float(compute.mean())}
-        record |= {"sends": sends, "skips": skips, "max_age": self.exchange.decisions.max_age}
+        record |= {"sends": sends, "skips": skips, "max_age": self.exchange.crossing.decisions.max_age}
         if record["max_drift"] == UNMEASURED:
             record["max_drift"] = None
         return {name: record[name] for name in METRICS}
@@ -176,6 +215,19 @@ class Trainer:
         return bool(self.settings.patience) and evaluated and since_best >= self.settings.patience
 
 
+def sum_gradients(model: nn.Module, exchange: Exchange) -> None:
+    """Add up every parameter's gradient over the ranks, in one flat all-reduce.
+
+    The loss is already divided by the global count. It comes between `backward()` and the update.
+    """
+    parameters = list(model.parameters())
+    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    exchange.transport.all_reduce(flat)
+    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = part.view_as(parameter)
+
+
 def _combine(name: str, column: torch.Tensor) -> float | int:
     how = METRICS[name].over_ranks
     value = float(column.max() if how == "max" else column.mean() if how == "mean" else sum(column.tolist()))
@@ -192,7 +244,14 @@ def _check_finite(epoch: int, losses: torch.Tensor) -> None:
 
 
 def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    parameters, decay = model.parameters(), settings.weight_decay
+    decay, layer_decay = settings.weight_decay, settings.layer_weight_decay
+    named = list(model.named_parameters())
+    apart = {name for name, _ in named if layer_decay is not None and ".layers." in f".{name}"}
+    groups = [
+        {"params": [p for name, p in named if name not in apart], "weight_decay": decay},
+        {"params": [p for name, p in named if name in apart], "weight_decay": layer_decay or 0.0},
+    ]
+    parameters = [group for group in groups if group["params"]]
     if settings.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=decay)
     return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=decay)

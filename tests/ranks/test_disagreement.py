@@ -47,8 +47,8 @@ def differ(transport: Transport, folder: str, plan: str, rogue: int) -> str:
     """Three epochs under a rogue policy; the error that this rank gets."""
     exchange = prepare(transport, folder, plan)
     policy = Rogue(transport.rank, rogue)
-    exchange.policies = {"forward": policy, "backward": policy}
-    exchange.agreement.policies = exchange.policies
+    exchange.crossing.policies = {"forward": policy, "backward": policy}
+    exchange.crossing.agreement.policies = exchange.crossing.policies
     h = torch.ones(len(exchange.nodes), 4, dtype=torch.float64)
     for epoch in range(2):
         exchange.begin_epoch(epoch)

@@ -46,8 +46,8 @@ def measure(transport: Transport, folder: str) -> list[tuple[int, int]]:
         trainer.run()
         exchange = trainer.exchange
         columns = stream_columns(SHAPE.widths(FEATURES, CLASSES), exchange.savings)
-        predicted = history_bytes(exchange.plan, transport.rank, columns, exchange.policies, 4)
-        found.append((exchange.history.nbytes, predicted))
+        predicted = history_bytes(exchange.plan, transport.rank, columns, exchange.crossing.policies, 4)
+        found.append((exchange.crossing.history.nbytes, predicted))
     return found
 
 

@@ -93,8 +93,8 @@ def train_settings(transport: Transport, folder: str, settings: list[Setting]) -
                 "weights": weights,
                 "losses": [record["loss"] for record in records],
                 "ages": [record["max_age"] for record in records],
-                "decisions": trainer.exchange.decisions.as_array(),
-                "history": trainer.exchange.history.nbytes,
+                "decisions": trainer.exchange.crossing.decisions.as_array(),
+                "history": trainer.exchange.crossing.history.nbytes,
             }
         )
     return notes
@@ -183,7 +183,7 @@ def hold_still(transport: Transport, folder: str) -> list[np.ndarray]:
         shard = open_shard(Path(folder), transport.rank)
         trainer = make_trainer(config, shard, transport, torch.device("cpu"))
         trainer.run()
-        found.append(trainer.exchange.decisions.as_array())
+        found.append(trainer.exchange.crossing.decisions.as_array())
     return found
 
 

@@ -20,12 +20,12 @@ from partitioners import PARTITIONERS
 from sancus import cli, launch
 from sancus.codecs import CODECS
 from sancus.comm import BACKENDS
-from sancus.config import PRESETS
 from sancus.datasets import READERS
 from sancus.errors import UserError
 from sancus.kernels import KERNELS
 from sancus.models import MODELS
 from sancus.plans import PLANS
+from sancus.presets import PRESETS
 from staleness import POLICIES
 from tests.command import TOP, environment, home
 

@@ -22,7 +22,7 @@ from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config import Config, FactorSettings
 from sancus.exchange.agreement import Agreement
-from sancus.exchange.decisions import SENT, SKIPPED, UNUSED, Decisions
+from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
 from sancus.exchange.envelope import FIELDS, HEADER, Label, blank, seal, size_of, unseal
@@ -36,6 +36,7 @@ from sancus.plugins import build
 from sancus.run import make_trainer
 from sancus.training.settings import TrainingSettings
 from staleness import POLICIES
+from staleness.base import SEND, SKIP
 from tests.graphs import awkward_graph, shards_of
 from tests.reference import dense_adjacency
 from tests.threads import results, run_threads
@@ -126,7 +127,7 @@ def test_dropout_gradient_is_the_mask() -> None:
 def test_envelope_round_trip(dtype: torch.dtype, rows: list[int], columns: int) -> None:
     wires = [(torch.rand(count, columns) * 200).to(dtype) for count in rows]
     label = Label(17, HERE, 4)
-    sealed = seal(wires, label)
+    sealed = seal(wires, label, CPU)
     sizes = [size_of(wire) for wire in wires]
     assert sizes == [HEADER + wire.nbytes if len(wire) else 0 for wire in wires]
     received = blank(sizes, CPU)
@@ -154,7 +155,7 @@ def test_envelope_round_trip(dtype: torch.dtype, rows: list[int], columns: int) 
 def test_a_wrong_header_names_field_and_owner(field: str, wrong: Any) -> None:
     wire = wrong if isinstance(wrong, torch.Tensor) else torch.zeros(4, 3)
     label = wrong if isinstance(wrong, Label) else Label(17, HERE, 4)
-    sealed = blank([size_of(wire)], CPU) if field == "magic" else seal([wire], label)
+    sealed = blank([size_of(wire)], CPU) if field == "magic" else seal([wire], label, CPU)
     with pytest.raises(DisagreementError) as caught:
         unseal(sealed, torch.empty(4, 3, device="meta"), Label(17, HERE, 4), rank=0)
     story = str(caught.value)
@@ -165,7 +166,7 @@ def test_a_wrong_header_names_field_and_owner(field: str, wrong: Any) -> None:
 def test_every_field_of_the_header_is_checked() -> None:
     like, label = torch.zeros(2, 2), Label(1, HERE, 1)
     for place, name in enumerate(FIELDS):
-        sealed = seal([like], label)
+        sealed = seal([like], label, CPU)
         sealed[8 * place] ^= 1
         with pytest.raises(DisagreementError, match=f"has {name} "):
             unseal(sealed, like, label, 0)
@@ -246,7 +247,7 @@ def test_decisions_as_array_and_back() -> None:
     array = decisions.as_array()
     assert array.shape == (2, 2, 2, 3) and array.dtype == np.int8
     assert (array[:, 0] == UNUSED).all() and (array[:, :, 0] == UNUSED).all()
-    assert array[:, 1, 1].tolist() == [[SENT] * 3, [SKIPPED, SENT, SKIPPED]]
+    assert array[:, 1, 1].tolist() == [[SEND] * 3, [SKIP, SEND, SKIP]]
     assert decisions.counts() == (1, 2) and decisions.max_age == 1
     assert decisions.counts_of(Stream(1, "backward", 0)) == (1, 1)
 
@@ -392,8 +393,8 @@ def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
             for layer, weight in ((1, None), (2, torch.ones(4, 2).double())):
                 exchange.propagate(rows, layer, weight, dropout=0.5)
             exchange.rows(rows, 3, dropout=0.5)
-            skips.append(exchange.decisions.counts()[1])
-        return skips, exchange.agreement.max_drift
+            skips.append(exchange.crossing.decisions.counts()[1])
+        return skips, exchange.crossing.agreement.max_drift
 
     for skips, drift in results(run_threads(2, run)):
         assert skips == [0, 6, 6] and drift == 0.0

@@ -21,7 +21,8 @@ PACKAGES = ("sancus", "staleness", "partitioners")
 # modules and the HELPERS are always allowed unless it is CLOSED.
 EVERYTHING = None
 LAYERS: dict[str, set[str] | None] = {
-    "sancus": set(),
+    "sancus": EVERYTHING,  # public names, imported when they are asked for
+    "sancus.api": EVERYTHING,  # the same pieces, for programs
     "sancus.__main__": {"sancus.cli"},
     "sancus.cli": EVERYTHING,
     "sancus.run": EVERYTHING,  # assembles one rank's job
@@ -32,8 +33,10 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.datasets",
         "sancus.graphs",
         "sancus.models",
+        "sancus.partition",
         "sancus.runfiles",
     },
+    "sancus.partition": {"partitioners", "sancus.datasets", "sancus.graphs"},
     "sancus.compare": {"sancus.runfiles"},
     "sancus.runfiles": {"sancus.config", "sancus.launch", "sancus.metrics"},
     "sancus.config": {
@@ -46,7 +49,9 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.models",
         "sancus.datasets",
         "sancus.training",
+        "sancus.presets",
     },  # for their tables, which names exist, and their settings
+    "sancus.presets": set(),
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
     "sancus.training": {"sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
@@ -93,6 +98,7 @@ BEFORE_TORCH = (
     "sancus/graphs/graph.py",
     "sancus/launch.py",
     "sancus/plugins.py",
+    "sancus/presets.py",
     "sancus/prepare.py",
     "sancus/compare.py",
     "sancus/runfiles.py",

@@ -26,7 +26,7 @@ from sancus.exchange.agreement import Agree, Agreement
 from sancus.exchange.decisions import Decisions
 from sancus.plugins import build
 from staleness import POLICIES
-from staleness.base import SEND, SKIP, Policy, Replicated, View
+from staleness.base import LATER, SEND, SKIP, Answer, Policy, Replicated, View
 from tests.threads import results, run_threads
 
 Drift = Callable[[int, Stream, int], float]  # epoch, stream, version that the receivers hold
@@ -41,8 +41,8 @@ def policy_of(spec: str) -> Policy:
 class Course:
     """What one virtual rank saw."""
 
-    sends: dict[tuple[int, Stream], bool] = field(default_factory=dict)
-    ages: dict[tuple[int, Stream], int] = field(default_factory=dict)  # of what was used on SKIP
+    sends: dict[tuple[int, Stream], Answer] = field(default_factory=dict)
+    ages: dict[tuple[int, Stream], int] = field(default_factory=dict)  # of what was used on SKIP and LATER
     max_ages: list[int] = field(default_factory=list)
 
     def epochs_of(self, stream: Stream) -> list[int]:
@@ -74,10 +74,10 @@ def walk(
             for owner, send in enumerate(agreement.decide(layer, direction, measured)):
                 stream = Stream(layer, direction, owner)
                 course.sends[epoch, stream] = send
+                if send != SEND and stream in held:
+                    course.ages[epoch, stream] = epoch - held[stream]
                 if send:
                     held[stream] = epoch
-                elif stream in held:
-                    course.ages[epoch, stream] = epoch - held[stream]
         course.max_ages.append(decisions.max_age)
     return course
 
@@ -121,6 +121,7 @@ views = st.builds(
 )
 specs = st.one_of(
     st.sampled_from(["always", "never", "drop"]),
+    st.integers(0, 4).map("pipelined:sync_every={}".format),
     st.integers(0, 4).map("epoch-fixed:bound={}".format),
     st.integers(0, 4).map("epoch-adaptive:bound={}".format),
     st.integers(0, 5).map("never:max_age={}".format),
@@ -140,7 +141,7 @@ class Whim(Replicated):
     seed: int
     max_age: int
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer | bool:
         return hash((self.seed, view.epoch, view.layer, view.owner, view.direction == "forward")) % 3 == 0
 
 
@@ -165,10 +166,10 @@ def test_contract(name: str) -> None:
 
 
 @given(spec=specs, view=views)
-def test_a_decision_is_a_pure_bool(spec: str, view: View) -> None:
+def test_a_decision_is_a_pure_answer(spec: str, view: View) -> None:
     policy, before = policy_of(spec), repr(policy_of(spec))
     answer = policy.decide(view)
-    assert isinstance(answer, bool)
+    assert isinstance(answer, bool | Answer)
     assert policy.decide(view) == answer == policy_of(spec).decide(dataclasses.replace(view))
     assert repr(policy) == before
 
@@ -257,7 +258,7 @@ class Stubborn(Replicated):
 
     max_age: ClassVar[int] = 3
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer | bool:
         return SKIP
 
 
@@ -413,7 +414,7 @@ class Broken(Replicated):
     how: str = "raises"
     max_age: ClassVar[int] = 9
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer | bool:
         if view.epoch == 2 and view.layer == 1:
             if self.how == "raises":
                 raise KeyError("lost")
@@ -445,7 +446,7 @@ class Local:
     drift_norm: ClassVar[Any] = "mean"
     absent: ClassVar[bool] = False
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer | bool:
         if view.drift > 5:
             raise ArithmeticError("too much")
         return SKIP
@@ -480,7 +481,7 @@ class Rogue(Replicated):
     rank: int
     max_age: ClassVar[int] = 9
 
-    def decide(self, view: View) -> bool:
+    def decide(self, view: View) -> Answer | bool:
         return SEND if view.epoch == 3 and self.rank == 2 else SKIP
 
 

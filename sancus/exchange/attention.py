@@ -1,0 +1,143 @@
+"""Attention: `out_i = Σ_j α_ij V_j`, with `α_i` the softmax of scores over all entries of row `i`.
+
+Two ways, one result. Where all received rows come at once (`halo`), scores, softmax and sum are the three
+operators of `sancus.kernels.edges` over own and received rows. Where blocks come owner after owner
+(`block`), each is used as it arrives and let go: a running maximum keeps the exponentials in range, and
+everything summed so far is rescaled when the maximum grows. So no rank ever holds all rows at once:
+
+    m' = max(m, max_j e_ij)     s' = s exp(m − m') + Σ_j exp(e_ij − m')
+    o' = o exp(m − m') + Σ_j exp(e_ij − m') V_j          out = o / s
+
+Backward needs the blocks again (they travel again, unless they had to be kept) but no sum over all entries:
+with `D_i = <dout_i, out_i>` a head, `de_ij = α_ij (<dout_i, V_j> − D_i)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import torch
+
+from sancus.kernels.edges import edge_softmax, sddmm, spmm
+from sancus.kernels.matrix import SparseMatrix
+
+Factors = Callable[[int, SparseMatrix], torch.Tensor]  # owner and block to dropout factors [nnz, heads]
+ALL = -1  # in the place of an owner
+
+
+class Scorer(Protocol):
+    """How an edge is weighed, from what both of its ends offer."""
+
+    heads: int
+
+    def key(self, values: torch.Tensor) -> torch.Tensor:
+        """`[m, k]` of rows, from their values `[m, heads·d]`."""
+        ...
+
+    def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        """`[E, heads]` of edges, from both ends `[E, k]`."""
+        ...
+
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        """The parameters of the three."""
+        ...
+
+
+class Blocks(Protocol):
+    """The blocks of one layer, owner after owner: own block first."""
+
+    def first(self, values: torch.Tensor) -> Iterator[tuple[int, SparseMatrix, torch.Tensor]]:
+        """(owner, own rows over the owner's columns, the owner's values), in the forward pass."""
+        ...
+
+    def again(
+        self, values: torch.Tensor, work: Callable[[int, SparseMatrix, torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """The same in the backward pass; `work` gives the gradient of the values, which goes to the owner."""
+        ...
+
+
+def attend_rows(
+    matrix: SparseMatrix, query: torch.Tensor, values: torch.Tensor, scorer: Scorer, factors: Factors | None
+) -> torch.Tensor:
+    """All rows at once: `matrix [n_i, m]`, `query [n_i, k]`, `values [m, heads·d]` to `[n_i, heads·d]`."""
+    score = _scores(matrix, query, scorer.key(values), scorer)
+    share = edge_softmax(matrix, score)
+    return spmm(matrix, share if factors is None else share * factors(ALL, matrix), values)
+
+
+class BlockAttention(torch.autograd.Function):
+    """Owner after owner, by a running maximum; the backward pass computes scores anew."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        blocks: Blocks,
+        scorer: Scorer,
+        factors: Factors | None,
+        values: torch.Tensor,
+        query: torch.Tensor,
+        *parameters: torch.Tensor,
+    ) -> torch.Tensor:
+        """`values [n_i, heads·d]`, `query [n_i, k]` to `[n_i, heads·d]`; `parameters` are the scorer's."""
+        most = query.new_full((len(query), scorer.heads), -torch.inf)
+        total = torch.zeros_like(most)
+        out = values.new_zeros(len(query), values.shape[1])
+        for owner, matrix, rows in blocks.first(values):
+            score = _scores(matrix, query, scorer.key(rows), scorer)
+            entry_row = matrix.row_of_entries()
+            top = most.scatter_reduce(0, entry_row[:, None].expand_as(score), score, "amax")
+            fade = torch.where(top == most, 1.0, (most - top).exp())
+            weight = (score - top[entry_row]).exp()
+            total = (total * fade).index_add_(0, entry_row, weight)
+            weight = weight if factors is None else weight * factors(owner, matrix)
+            out = _by_head(out, fade) + spmm(matrix, weight, rows)
+            most = top
+        total = torch.where(total > 0, total, 1.0)
+        out = _by_head(out, 1.0 / total)
+        ctx.blocks, ctx.scorer, ctx.factors = blocks, scorer, factors
+        ctx.save_for_backward(values, query, out, most + total.log())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of values, query and parameters."""
+        values, query, out, log_total = ctx.saved_tensors
+        scorer, factors = ctx.scorer, ctx.factors
+        gradient = gradient.contiguous()
+        inner = (gradient * out).unflatten(1, (scorer.heads, -1)).sum(dim=2)
+        parameters = list(scorer.parameters())
+        sums = [torch.zeros_like(tensor) for tensor in (query, *parameters)]
+
+        def work(owner: int, matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                leaves = [rows.detach().requires_grad_(), query.detach().requires_grad_(), *parameters]
+                score = _scores(matrix, leaves[1], scorer.key(leaves[0]), scorer)
+            entry_row = matrix.row_of_entries()
+            share = (score.detach() - log_total[entry_row]).exp()
+            towards = sddmm(matrix, gradient, rows, scorer.heads)
+            dropped = share
+            if factors is not None:
+                factor = factors(owner, matrix)
+                towards, dropped = towards * factor, share * factor
+            d_score = share * (towards - inner[entry_row])
+            d_rows, *others = torch.autograd.grad(score, leaves, d_score, materialize_grads=True)
+            for total, part in zip(sums, others, strict=True):
+                total += part
+            order = matrix.transposition[2]
+            return d_rows + spmm(matrix.transposed, dropped[order], gradient)
+
+        d_values = ctx.blocks.again(values, work)
+        return None, None, None, d_values, *sums
+
+
+def _scores(matrix: SparseMatrix, query: torch.Tensor, key: torch.Tensor, scorer: Scorer) -> torch.Tensor:
+    """`[nnz, heads]` of the entries of a matrix."""
+    columns = matrix.csr.col.to(torch.int64)
+    return scorer.score(query.index_select(0, matrix.row_of_entries()), key.index_select(0, columns))
+
+
+def _by_head(rows: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """`rows [n, heads·d]` times `factor [n, heads]`."""
+    return (rows.unflatten(1, (factor.shape[1], -1)) * factor[:, :, None]).flatten(1)

@@ -1,0 +1,223 @@
+"""A crossing: payloads of one layer and direction reach the other ranks, or histories serve instead.
+
+Here policy, codec and transport meet: who sends is agreed by all ranks before anyone acts; what is sent now
+arrives as it is consumed; what is sent LATER travels in the background and is the history of the next use.
+Which rows a payload has is the plan's business, what they mean the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal
+
+import torch
+
+from sancus.codecs.base import Codec
+from sancus.codecs.full import FullPrecision
+from sancus.comm.base import Transport
+from sancus.comm.ledger import Direction, Stream
+from sancus.exchange.agreement import Agree, Agreement
+from sancus.exchange.decisions import Decisions
+from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Use
+from sancus.exchange.drift import DriftMeter
+from sancus.exchange.encoding import Encoder
+from sancus.exchange.history import History
+from sancus.plans.base import Leg
+from staleness.base import LATER, SEND, SKIP, Answer, Norm, Policy
+
+
+class Crossing:
+    """Policies × codecs × transport for one rank, with everything they remember."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        policies: Mapping[Direction, Policy],
+        codecs: Mapping[Direction, Codec],
+        needed: Mapping[Direction, list[bool]],
+        *,
+        agree: Agree,
+        feedback: bool,
+        configuration: bytes,
+        seed: int,
+        epochs: int,
+        device: torch.device,
+    ) -> None:
+        """`needed[direction][owner]`: whether any other rank has a nonzero block for the owner's rows."""
+        self.policies = policies
+        self.decisions = Decisions(transport.size)
+        self.history = History()
+        self.drift = DriftMeter()
+        self.agreement = Agreement(
+            policies,
+            transport,
+            self.decisions,
+            needed,
+            agree=agree,
+            configuration=configuration,
+            device=device,
+        )
+        self.epoch = -1
+        self.exact = False  # everything fresh and in full precision; the histories are left alone
+        self.noisy = False  # whether a model drops out in training
+        self._transport = transport
+        self._sequence = 0
+        self._deliveries = {
+            side: Delivery(transport, Encoder(codec, seed=seed, epochs=epochs, feedback=feedback))
+            for side, codec in codecs.items()
+        }
+        self._exact_delivery = Delivery(transport, Encoder(FullPrecision()))
+        self._pending: dict[tuple[int, Direction], Arrivals] = {}
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A training epoch starts; its number is the same on all ranks."""
+        self.epoch = epoch
+        self.decisions.begin_epoch(epoch)
+        self.agreement.begin_epoch()
+
+    @contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Inside, everything is fresh and in full precision, and the histories are left alone."""
+        before, self.exact = self.exact, True
+        try:
+            yield
+        finally:
+            self.exact = before
+
+    def absent(self, direction: Direction) -> bool:
+        """Whether remote rows count as zero in the present mode."""
+        return self.policies[direction].absent and not self.exact
+
+    def drifts(self, direction: Direction) -> bool:
+        """Whether drift is measured in the present mode."""
+        return self.policies[direction].drift_norm is not None and not self.exact
+
+    def deliver(
+        self,
+        leg: Leg,
+        outgoing: Outgoing,
+        layer: int,
+        direction: Direction,
+        clean: Outgoing | None = None,
+    ) -> Arrivals:
+        """One use of the streams of a layer: what the other ranks' rows are now, owner after owner.
+
+        `clean` is `outgoing` without dropout, for policies that measure drift.
+        """
+        self._transport.progress()
+        self._sequence += 1
+        stream, policy = Stream(layer, direction, self._transport.rank), self.policies[direction]
+        delivery = self._deliveries[direction]
+        if self.exact:
+            if policy.drift_norm and self.noisy:
+                self.drift.see(stream, outgoing.joined(), self.epoch)
+            return move(leg, outgoing, self.exact_use(layer, direction, "evaluation"), self._exact_delivery)
+        self._finish(layer, direction)
+        echo: list[torch.Tensor] | None = None
+        if policy.drift_norm:
+            now = self.drift.current(stream, (clean or outgoing).joined(), noisy=self.noisy)
+            answers = self._decide_by_drift(stream, now, policy.drift_norm)
+            echo = None if delivery.encoder.codec.lossless or self.noisy else []
+        else:
+            answers = self.agreement.decide(layer, direction)
+        use = self._use(layer, direction, answers, SEND)
+        use = replace(use, echo=echo)
+        if answers[stream.owner] == SKIP:
+            receivers = self._transport.size - 1 if leg.broadcast else 1
+            delivery.count_saved(outgoing, stream, self.epoch, receivers)
+        arrivals = move(leg, outgoing, use, delivery)
+        if LATER in answers:
+            later = replace(self._use(layer, direction, answers, LATER), background=True, echo=echo)
+            self._pending[layer, direction] = move(leg, outgoing, later, delivery)
+        if echo:
+            self.drift.keep(stream, torch.cat(echo), self.epoch)
+        return arrivals
+
+    def drain(self) -> None:
+        """Wait for all that is under way; the histories then hold it, as the next use would find it."""
+        for layer, direction in list(self._pending):
+            self._finish(layer, direction)
+
+    def exact_use(self, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]) -> Use:
+        """A use at which everyone sends, outside policy, codec and history."""
+        everyone = [True] * self._transport.size
+        return Use(layer, direction, everyone, self._sequence, self.epoch, purpose=purpose)
+
+    def repeatable(self) -> bool:
+        """Whether owners could send again exactly what arrived forward: no history, no lossy codec."""
+        return not self.policies["forward"].max_age and self._deliveries["forward"].encoder.codec.lossless
+
+    def repeat_use(self, layer: int) -> Use:
+        """The use at which rows travel once more, for the backward pass; counted as forward payload."""
+        self._sequence += 1
+        return self.exact_use(layer, "forward", "payload")
+
+    def stepwise_use(self, layer: int) -> Use | None:
+        """The use at which gradients return owner after owner; None where a policy looks at all of them."""
+        policy = self.policies["backward"]
+        if policy.max_age or policy.absent or policy.drift_norm:
+            return None
+        self._sequence += 1
+        return self._use(layer, "backward", self.agreement.decide(layer, "backward"), SEND)
+
+    def shift(self, payload: torch.Tensor, step: int, rows: int, use: Use) -> torch.Tensor:
+        """`payload` goes to rank `i − step`; what comes from rank `i + step` has `rows` rows."""
+        own, size = self._transport.rank, self._transport.size
+        payloads, coming = [payload[:0]] * size, [0] * size
+        payloads[(own - step) % size] = payload.contiguous()
+        coming[(own + step) % size] = rows
+        weights = [torch.ones(len(part), device=payload.device) for part in payloads]
+        arrivals = self._deliveries[use.direction].all_to_all(Outgoing(payloads, weights), coming, use)
+        return next((part for _, part in arrivals), payload[:0])
+
+    def once(self, leg: Leg, outgoing: Outgoing, layer: int) -> Arrivals:
+        """A transfer that happens once in a run: fresh and in full precision."""
+        return move(leg, outgoing, self.once_use(layer), self._exact_delivery)
+
+    def once_use(self, layer: int) -> Use:
+        """The use of a transfer that happens once; counted for the pass that needs it."""
+        self._sequence += 1
+        return self.exact_use(layer, "forward", "evaluation" if self.exact else "payload")
+
+    @property
+    def residual_bytes(self) -> int:
+        """Memory of what error feedback keeps."""
+        return sum(delivery.encoder.nbytes for delivery in self._deliveries.values())
+
+    def _use(self, layer: int, direction: Direction, answers: Sequence[Answer], wanted: Answer) -> Use:
+        policy = self.policies[direction]
+        return Use(
+            layer,
+            direction,
+            [answer == wanted for answer in answers],
+            self._sequence,
+            self.epoch,
+            self.history if policy.max_age else None,
+            policy.absent,
+            policy.max_age,
+        )
+
+    def _decide_by_drift(self, stream: Stream, now: torch.Tensor, norm: Norm) -> list[Answer]:
+        """Measure, agree, and remember what is sent."""
+        drift = 0.0
+        if self.agreement.needs_drift(stream.layer, stream.direction):
+            drift = self.drift.measure(stream, now, norm)
+        answers = self.agreement.decide(stream.layer, stream.direction, drift)
+        if answers[stream.owner] != SKIP:
+            self.drift.keep(stream, now, self.epoch)
+        return answers
+
+    def _finish(self, layer: int, direction: Direction) -> None:
+        """What travelled in the background since the last use has arrived in the history."""
+        for _ in self._pending.pop((layer, direction), ()):
+            pass
+
+
+def move(leg: Leg, outgoing: Outgoing, use: Use, delivery: Delivery) -> Arrivals:
+    """Start a leg's collective; what arrives is waited for as it is consumed."""
+    rows = [row_map.rows_in for row_map in leg.add]
+    if leg.broadcast:
+        return delivery.broadcast(outgoing, rows, use)
+    return delivery.all_to_all(outgoing, rows, use)

@@ -1,0 +1,75 @@
+"""Encoding at the owner: the codec, its random numbers, and the residual that error feedback keeps.
+
+The random numbers of a payload are a hash of the run's seed, the epoch, the stream and the receiver, so a run
+with a codec is reproducible, and its payloads are rounded independently of each other.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import torch
+import xxhash
+
+from sancus.codecs.base import Codec, Moment
+from sancus.comm.ledger import DIRECTIONS, Stream
+from sancus.errors import UserError
+from sancus.exchange.history import History
+
+EVERYONE = -1  # the receiver of a broadcast
+
+
+class Encoder:
+    """One direction's codec on one rank.
+
+    With `feedback`, what rounding left out of a send is kept here and added to the next send of the same
+    rows to the same receiver, so that errors do not add up (as in PowerSGD and 1-bit SGD).
+    """
+
+    def __init__(self, codec: Codec, *, seed: int = 0, epochs: int = 1, feedback: bool = False) -> None:
+        self.codec = codec
+        self._seed = seed
+        self._last = max(1, epochs - 1)
+        self._residuals: dict[int, History] | None = {} if feedback and not codec.lossless else None
+
+    def stage(self, epoch: int) -> float:
+        """How far the training is: 0 in the first epoch, 1 in the last."""
+        return min(1.0, max(0, epoch) / self._last)
+
+    def wire(self, rows: int, like: torch.Tensor, epoch: int) -> torch.Tensor:
+        """The shape of what crosses for `rows` rows of `like [·, f]`; holds no memory."""
+        return self.codec.wire(rows, like.shape[1], like.dtype, torch.device("meta"), self.stage(epoch))
+
+    def encode(
+        self, payload: torch.Tensor, weight: torch.Tensor, stream: Stream, receiver: int, epoch: int
+    ) -> torch.Tensor:
+        """What crosses for `payload [rows, f]` of this rank."""
+        moment = Moment(_hash(self._seed, epoch, stream, receiver), self.stage(epoch))
+        residual = None if self._residuals is None else self._residuals.setdefault(receiver, History())
+        if residual is not None and residual.holds(stream):
+            payload = payload + residual.pull(stream)
+        try:
+            wire = self.codec.encode(payload, moment, weight)
+        except ValueError as error:
+            raise UserError(
+                f"rank {stream.owner}, layer {stream.layer}, {stream.direction}, epoch {epoch}: {error}; "
+                "lower --lr, or look at the features"
+            ) from error
+        if residual is not None:
+            residual.push(stream, payload - self.decode(wire, len(payload), payload, epoch), epoch)
+        return wire
+
+    def decode(self, wire: torch.Tensor, rows: int, like: torch.Tensor, epoch: int) -> torch.Tensor:
+        """The payload `[rows, f]` as receivers see it."""
+        return self.codec.decode(wire, rows, like.shape[1], like.dtype, self.stage(epoch))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the residuals."""
+        return sum(history.nbytes for history in (self._residuals or {}).values())
+
+
+def _hash(seed: int, epoch: int, stream: Stream, receiver: int) -> int:
+    side = DIRECTIONS.index(stream.direction)
+    words = struct.pack("<6q", seed, epoch, stream.layer, side, stream.owner, receiver)
+    return xxhash.xxh3_64_intdigest(words) >> 1

@@ -1,0 +1,32 @@
+"""What an exchange derives from the legs of its plan."""
+
+from __future__ import annotations
+
+import torch
+
+from sancus.comm.base import Transport
+from sancus.comm.ledger import DIRECTIONS, Direction
+from sancus.plans.base import Leg, Plan
+from sancus.plans.maps import Identity
+
+
+def returned(leg: Leg, device: torch.device) -> Leg:
+    """The way back of received rows: gradients of the rows themselves, not of sums over them."""
+    rows = [torch.ones(row_map.rows_in, device=device) for row_map in leg.add]
+    return Leg(
+        False,
+        leg.diagonal,
+        make=[Identity(len(row)) for row in rows],
+        add=[row_map.transposed for row_map in leg.make],
+        weight=rows,
+    )
+
+
+def needed(plan: Plan, transport: Transport, device: torch.device) -> dict[Direction, list[bool]]:
+    """For each owner, whether any other rank has a nonzero block for its rows; one gather for all."""
+    legs = (plan.forward, plan.backward)
+    wants = [[not row_map.empty for row_map in leg.add] for leg in legs]
+    mine = torch.tensor(wants, dtype=torch.uint8, device=device)
+    mine[:, transport.rank] = 0
+    anyone = transport.all_gather(mine).amax(dim=0).bool().tolist()
+    return dict(zip(DIRECTIONS, anyone, strict=True))
