@@ -101,9 +101,12 @@ class PayloadSimulation(Simulation):
             return (self.travelling if (layer, direction, owner, first) in self.travelling else self.decoded)[
                 layer, direction, owner, first
             ]
-        if self.feedback and not codec.lossless:
-            payload = payload + self.residual.get(kept, torch.zeros_like(payload))
-        wire = codec.encode(payload, moment, leg.weight[receiver])
+        meant = payload + self.residual.get(kept, 0.0) if self.feedback and not codec.lossless else payload
+        wire = codec.encode(meant, moment, leg.weight[receiver])
         arrived: torch.Tensor = codec.decode(wire, *payload.shape, payload.dtype, moment.stage)
-        self.residual[kept] = payload - arrived
+        left = meant - arrived
+        for row in range(len(left)):
+            if left[row].norm() > payload[row].norm():
+                left[row] *= payload[row].norm() / left[row].norm()
+        self.residual[kept] = left
         return arrived.clone()

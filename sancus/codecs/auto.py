@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import torch
 
-from sancus.codecs.base import Moment
+from sancus.codecs.base import Moment, refuse_infinite
 from sancus.codecs.low_bit import TAIL, decode_rows, encode_rows
 from sancus.kernels.bits import WIDTHS, packed_bytes
 
@@ -54,6 +54,7 @@ class AutoBits:
     def encode(self, payload: torch.Tensor, moment: Moment, weight: torch.Tensor) -> torch.Tensor:
         """Rows by importance: the least important ones get one bit."""
         rows = len(payload)
+        refuse_infinite(torch.isfinite(payload).all(dim=1))
         counts = self.row_counts(rows, moment.stage)
         spread = (payload.amax(dim=1) - payload.amin(dim=1)).float() if payload.numel() else weight
         order = torch.argsort(weight.float() * spread.square(), stable=True)

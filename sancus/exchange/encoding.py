@@ -23,7 +23,9 @@ class Encoder:
     """One direction's codec on one rank.
 
     With `feedback`, what rounding left out of a send is kept here and added to the next send of the same
-    rows to the same receiver, so that errors do not add up (as in PowerSGD and 1-bit SGD).
+    rows to the same receiver, so that errors do not add up (as in PowerSGD and 1-bit SGD). A residual row is
+    kept no longer than the row that it comes from: between a row's least and largest value two levels can be
+    further off than the row is long, and such residuals would grow without end.
     """
 
     def __init__(self, codec: Codec, *, seed: int = 0, epochs: int = 1, feedback: bool = False) -> None:
@@ -46,17 +48,19 @@ class Encoder:
         """What crosses for `payload [rows, f]` of this rank."""
         moment = Moment(_hash(self._seed, epoch, stream, receiver), self.stage(epoch))
         residual = None if self._residuals is None else self._residuals.setdefault(receiver, History())
+        meant = payload
         if residual is not None and residual.holds(stream):
-            payload = payload + residual.pull(stream)
+            meant = payload + residual.pull(stream)
         try:
-            wire = self.codec.encode(payload, moment, weight)
+            wire = self.codec.encode(meant, moment, weight)
         except ValueError as error:
             raise UserError(
                 f"rank {stream.owner}, layer {stream.layer}, {stream.direction}, epoch {epoch}: {error}; "
                 "lower --lr, or look at the features"
             ) from error
         if residual is not None:
-            residual.push(stream, payload - self.decode(wire, len(payload), payload, epoch), epoch)
+            left = meant - self.decode(wire, len(payload), payload, epoch)
+            residual.push(stream, _no_longer_than(payload, left), epoch)
         return wire
 
     def decode(self, wire: torch.Tensor, rows: int, like: torch.Tensor, epoch: int) -> torch.Tensor:
@@ -67,6 +71,12 @@ class Encoder:
     def nbytes(self) -> int:
         """Memory of the residuals."""
         return sum(history.nbytes for history in (self._residuals or {}).values())
+
+
+def _no_longer_than(rows: torch.Tensor, left: torch.Tensor) -> torch.Tensor:
+    """`left [n, f]`, each row shortened to the L2 norm of the same row of `rows` where it is longer."""
+    limit, length = rows.norm(dim=1, keepdim=True), left.norm(dim=1, keepdim=True)
+    return torch.where(length > limit, left * (limit / length), left)
 
 
 def _hash(seed: int, epoch: int, stream: Stream, receiver: int) -> int:

@@ -532,3 +532,29 @@ def test_a_rank_that_left_is_not_waited_for() -> None:
     """The helper itself: whoever waits for a rank that has returned gets an error, not a hang."""
     outcomes = run_threads(2, lambda t: None if t.rank else t.all_gather(torch.zeros(1)))
     assert isinstance(outcomes[0], CommError) and outcomes[1] is None
+
+
+# `pipelined`
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_pipelined_alone_is_always_one_epoch_behind(ranks: int) -> None:
+    course = drive("pipelined", "pipelined", ranks=ranks, epochs=6)[0]
+    for (epoch, _), answer in course.sends.items():
+        assert answer == (LATER if epoch else SEND)
+    assert course.max_ages == [0, 1, 1, 1, 1, 1]
+
+
+@given(every=st.integers(1, 6), epochs=st.integers(1, 20))
+def test_pipelined_synchronises_as_told_and_sends_nothing_that_nobody_uses(every: int, epochs: int) -> None:
+    stream = Stream(0, "forward", 0)
+    course = drive(f"pipelined:sync_every={every}", ranks=2, epochs=epochs, layers=1)[0]
+    answers = [course.sends[epoch, stream] for epoch in range(epochs)]
+    for epoch, answer in enumerate(answers):
+        if epoch % every == 0:
+            assert answer == SEND
+        elif epoch % every == every - 1:
+            assert answer == SKIP
+        else:
+            assert answer == LATER
+    assert max(course.max_ages) <= 1

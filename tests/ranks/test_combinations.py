@@ -1,0 +1,117 @@
+"""Every combination of plan × staleness × backward × codec trains, with the bytes and ages it must have."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sancus.codecs import CODECS
+from sancus.comm.base import Transport
+from sancus.comm.ledger import DIRECTIONS, Ledger
+from sancus.config import Config, FactorSettings
+from sancus.exchange.predict import stream_columns
+from sancus.graphs.shards import open_shard
+from sancus.models.settings import ModelSettings
+from sancus.plans import PLANS
+from sancus.plugins import build
+from sancus.run import make_trainer
+from sancus.training.settings import TrainingSettings
+from staleness import POLICIES
+from tests.graphs import awkward_graph, shards_of
+from tests.processes import run_ranks
+
+pytestmark = pytest.mark.slow
+EPOCHS = 5
+TRAINING = TrainingSettings(epochs=EPOCHS, optimizer="sgd", lr=0.3, weight_decay=0.0, eval_every=EPOCHS)
+SHAPE = ModelSettings(layers=2, hidden=6, dropout=0.0)
+BACKWARD = ("always", "drop", "epoch-fixed", "pipelined:sync_every=2")
+Combination = tuple[str, str, str, str]
+COMBINATIONS: list[Combination] = list(product(PLANS, POLICIES, BACKWARD, CODECS))
+
+
+def walk(transport: Transport, folder: str) -> dict[Combination, dict[str, Any]]:
+    """Train every combination for a few epochs; what one rank saw."""
+    found = {}
+    for combination in COMBINATIONS:
+        plan, staleness, backward, codec = combination
+        factors = FactorSettings(plan=plan, staleness=staleness, backward=backward, codec=codec)
+        config = Config(factors=factors, shape=SHAPE, training=TRAINING)
+        shard = open_shard(Path(folder), transport.rank)
+        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+        transport.ledger = Ledger()
+        records = list(trainer.epochs())
+        crossing, legs = (
+            trainer.exchange.crossing,
+            (trainer.exchange.plan.forward, trainer.exchange.plan.backward),
+        )
+        columns = stream_columns(SHAPE.widths(7, 3), trainer.exchange.savings)
+        found[combination] = {
+            "losses": [record["loss"] for record in records],
+            "wire": [record["wire_bytes"] for record in records],
+            "ages": [record["max_age"] for record in records],
+            "caps": [policy.max_age for policy in crossing.policies.values()],
+            "decisions": crossing.decisions.as_array(),
+            "rows": [[m.rows_out for r, m in enumerate(leg.make) if r != transport.rank] for leg in legs],
+            "columns": columns,
+        }
+    return found
+
+
+@pytest.fixture(scope="module", params=[("gloo", 2), ("mpi", 3)], ids=str)
+def walked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
+    backend, ranks = request.param
+    graph = awkward_graph(nodes=24, features=7, classes=3, seed=1)
+    folder = shards_of(graph, "random", ranks, tmp_path_factory.mktemp("shards"))
+    return run_ranks(
+        "tests.ranks.test_combinations:walk", ranks, backend=backend, timeout=240, folder=str(folder)
+    )
+
+
+def test_the_loss_falls(walked: list[dict[Any, Any]]) -> None:
+    for combination in COMBINATIONS:
+        losses = walked[0][combination]["losses"]
+        assert np.isfinite(losses).all() and losses[-1] < losses[0], (combination, losses)
+
+
+def test_no_age_passes_its_cap(walked: list[dict[Any, Any]]) -> None:
+    for combination in COMBINATIONS:
+        note = walked[0][combination]
+        assert max(note["ages"]) <= max(note["caps"]), combination
+
+
+def test_counted_bytes_equal_the_formula(walked: list[dict[Any, Any]]) -> None:
+    """Rows of the plan × bytes of the codec, for every stream that the decisions say was sent."""
+    for combination in COMBINATIONS:
+        notes = [by_rank[combination] for by_rank in walked]
+        for epoch in range(1, EPOCHS):  # the first also carries the constant input
+            expected = 0
+            for (layer, direction), columns in notes[0]["columns"].items():
+                side = DIRECTIONS.index(direction)
+                for owner, note in enumerate(notes):
+                    if note["decisions"][epoch, layer, side, owner] > 0:
+                        sizes = [
+                            wire_bytes(combination[3], rows, columns, epoch) for rows in note["rows"][side]
+                        ]
+                        expected += sum(sizes)
+            assert notes[0]["wire"][epoch] == expected, (combination, epoch)
+
+
+def wire_bytes(codec: str, rows: int, columns: int, epoch: int) -> int:
+    """What a payload weighs: the formulas of the codecs' wire formats, in float32."""
+    if codec == "fp32":
+        return rows * columns * 4
+    if codec in ("fp16", "bf16"):
+        return rows * columns * 2
+    if codec.startswith("int"):
+        return rows * (-(-columns * int(codec[3:]) // 8) + 8)
+    stage = epoch / (EPOCHS - 1)
+    counts = build("codec", CODECS, codec).row_counts(rows, stage)
+    assert sum(counts) == rows
+    return -(-rows // 4) + sum(
+        n * (-(-columns * b // 8) + 8) for n, b in zip(counts, (1, 2, 4, 8), strict=True)
+    )
