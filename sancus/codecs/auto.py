@@ -19,8 +19,8 @@ from typing import ClassVar
 import torch
 
 from sancus.codecs.base import Moment, refuse_infinite
-from sancus.codecs.low_bit import TAIL, decode_rows, encode_rows
-from sancus.kernels.bits import WIDTHS, packed_bytes
+from sancus.codecs.low_bit import TAILS, Tail, decode_rows, encode_rows, row_bytes
+from sancus.kernels.bits import WIDTHS
 
 ROWS_A_BYTE = 4
 
@@ -30,12 +30,14 @@ class AutoBits:
     """1, 2, 4 or 8 bits a row, `budget` bits a value on the mean of rows and epochs.
 
     `ramp` is how much of the room around the budget the stages use: the first epoch has
-    `budget − ramp · room` bits a value, the last `budget + ramp · room`; 0 keeps all epochs alike.
+    `budget − ramp · room` bits a value, the last `budget + ramp · room`; 0 keeps all epochs alike. Zero
+    points and scales (`tail`, see `LowBit`) come on top.
     """
 
     lossless: ClassVar[bool] = False
     budget: float = 2.5
     ramp: float = 0.5
+    tail: Tail = "full"
 
     def __post_init__(self) -> None:
         if not WIDTHS[0] <= self.budget <= WIDTHS[-1]:
@@ -43,6 +45,8 @@ class AutoBits:
             raise ValueError(f"budget={self.budget!r} must be {limits}")
         if not 0 <= self.ramp <= 1:
             raise ValueError(f"ramp={self.ramp!r} must be between 0 and 1")
+        if self.tail not in TAILS:
+            raise ValueError(f"tail={self.tail!r} must be full or short")
 
     def wire(
         self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, stage: float
@@ -63,7 +67,7 @@ class AutoBits:
         for width, ids in enumerate(order.split(counts)):
             place[ids] = width
             ids = ids.sort().values
-            parts.append(encode_rows(payload[ids], WIDTHS[width], moment, ids).view(-1, 1))
+            parts.append(encode_rows(payload[ids], WIDTHS[width], moment, ids, self.tail).view(-1, 1))
         return torch.cat([_four_a_byte(place).view(-1, 1), *parts])
 
     def decode(
@@ -75,8 +79,8 @@ class AutoBits:
         out = torch.empty(rows, columns, dtype=dtype, device=wire.device)
         for width, part in enumerate(parts):
             chosen = widths == width
-            encoded = part.view(-1, packed_bytes(columns, WIDTHS[width]) + TAIL)
-            out[chosen] = decode_rows(encoded, WIDTHS[width], columns).to(dtype)
+            encoded = part.view(-1, row_bytes(columns, WIDTHS[width], self.tail))
+            out[chosen] = decode_rows(encoded, WIDTHS[width], columns, self.tail).to(dtype)
         return out
 
     def row_counts(self, rows: int, stage: float) -> list[int]:
@@ -100,7 +104,7 @@ class AutoBits:
     def _sizes(self, rows: int, columns: int, stage: float) -> list[int]:
         """Bytes of the widths, and of the rows of each width."""
         counts = self.row_counts(rows, stage)
-        widths = [packed_bytes(columns, bits) + TAIL for bits in WIDTHS]
+        widths = [row_bytes(columns, bits, self.tail) for bits in WIDTHS]
         return [
             -(-rows // ROWS_A_BYTE),
             *(count * width for count, width in zip(counts, widths, strict=True)),

@@ -8,8 +8,11 @@ The random number of a value is a hash of (seed, row id, column), so the bits de
 nor on threads, nor on which rows are packed together. The caller mixes into the seed what must differ between
 two uses of the same rows: epoch, layer, direction. Row ids are the caller's, any int64.
 
-A constant row decodes exactly. A row with NaN or infinity decodes to NaN and is reported in `finite`. A row
-whose range is beyond 2^127 saturates; a row whose scale would not be a normal float32 decodes to its minimum.
+With `coarse`, zero points and scales are bfloat16 numbers, so that they can cross in two bytes each: the zero
+point is rounded down and the scale up, so the levels still enclose the row, a little wider, and decoding is
+still right on average. Otherwise a constant row decodes exactly. A row with NaN or infinity decodes to NaN
+and is reported in `finite`. A row whose range is beyond 2^127 saturates; one whose scale would not be a normal
+float32 decodes to its minimum.
 
 fp16 and bf16 need no packing: `x.to(torch.float16)` runs at the memory's speed.
 """
@@ -41,7 +44,7 @@ def packed_bytes(columns: int, bits: int) -> int:
     return (columns * bits + 7) // 8
 
 
-def pack(x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor) -> Packed:
+def pack(x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, coarse: bool = False) -> Packed:
     """Pack `x [n, c]`, rounded to float32; `row_ids [n]` int64 number the rows for the hash."""
     assert bits in WIDTHS, f"{bits} bits; a value is packed in one of {WIDTHS}"
     assert x.dim() == 2 and row_ids.shape == (len(x),) and row_ids.dtype == torch.int64
@@ -52,8 +55,8 @@ def pack(x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor) -> Packed
         nothing = x.new_zeros(n)
         return Packed(x.new_empty(n, width, dtype=torch.uint8), nothing, nothing.clone(), nothing == 0)
     if x.device.type == "cpu" and available():
-        return Packed(*calls.pack(x, bits, seed, row_ids.contiguous()))
-    return Packed(*bits_torch.pack(x, bits, seed, row_ids))
+        return Packed(*calls.pack(x, bits, seed, row_ids.contiguous(), coarse=coarse))
+    return Packed(*bits_torch.pack(x, bits, seed, row_ids, coarse=coarse))
 
 
 def unpack(

@@ -15,15 +15,19 @@ _WIDEST = 2.0**127  # a range capped at this decodes to no infinity
 
 
 def pack(
-    x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor
+    x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, coarse: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Packed rows, zero points, scales, and which rows are finite; `x [n, c]` float32 with c > 0."""
     top = float((1 << bits) - 1)
     finite = torch.isfinite(x).all(dim=1)
     x = torch.where(finite[:, None], x, 0.0)
     zero = x.amin(dim=1) + 0.0  # one zero, not two
+    if coarse:
+        zero = _outer_bf16(zero, zero < 0)
     spread = x.amax(dim=1).double() - zero.double()
     scale = (spread.clamp(max=_WIDEST) / top).float()
+    if coarse:
+        scale = _outer_bf16(scale, torch.ones_like(finite))
     varies = scale >= _SMALLEST_NORMAL
     inverse = torch.where(varies, 1.0 / scale, 0.0)
     inside = ((x - zero[:, None]) * inverse[:, None]).clamp(max=top)
@@ -47,6 +51,14 @@ def unpack(
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=data.device)
     level = (data[:, :, None] >> shifts) & ((1 << bits) - 1)
     return zero[:, None] + scale[:, None] * level.flatten(1)[:, :columns].float()
+
+
+def _outer_bf16(x: torch.Tensor, away: torch.Tensor) -> torch.Tensor:
+    """The nearest bfloat16 numbers, still float32, on the side away from zero or towards it."""
+    word = x.contiguous().view(torch.int32)
+    inexact, small = (word & 0xFFFF) != 0, (word & 0x7FFFFFFF) < 0x7F7F0000
+    step = (away & inexact & small).to(torch.int32) * 0x10000
+    return ((word + step) & ~0xFFFF).view(torch.float32)
 
 
 def _squeeze(level: torch.Tensor, bits: int) -> torch.Tensor:

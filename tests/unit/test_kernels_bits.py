@@ -50,18 +50,21 @@ def same(mine: tuple[torch.Tensor, ...], theirs: tuple[torch.Tensor, ...]) -> bo
     first=st.integers(-(2**63), 2**63 - 20),
     power=st.integers(-44, 38),
     strange=st.sampled_from([None, float("nan"), float("inf"), -float("inf"), -0.0, 3e38, -3e38, 1e-45]),
+    coarse=st.booleans(),
 )
 @settings(deadline=None, max_examples=300)
 def test_native_and_torch_give_the_same_bits(
-    n: int, columns: int, width: int, seed: int, first: int, power: int, strange: float | None
+    n: int, columns: int, width: int, seed: int, first: int, power: int, strange: float | None, coarse: bool
 ) -> None:
     x = rows_of(n, columns, seed % 1000, 10.0**power)
     if strange is not None:
         x[0, seed % columns] = strange
     row_ids = first + torch.arange(n)
-    native = calls.pack(x, width, seed, row_ids)
-    reference = bits_torch.pack(x, width, seed, row_ids)
+    native = calls.pack(x, width, seed, row_ids, coarse=coarse)
+    reference = bits_torch.pack(x, width, seed, row_ids, coarse=coarse)
     assert same(native, reference)
+    if coarse:
+        assert same(native[1:3], tuple(end.bfloat16().float() for end in native[1:3]))
     out = torch.empty(n, columns)
     calls.unpack(*native[:3], width, out)
     assert same((out,), (bits_torch.unpack(*native[:3], width, columns),))

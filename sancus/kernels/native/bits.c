@@ -19,7 +19,7 @@ typedef struct {
     float *zero, *scale;
     int64_t rows, stride, columns, bytes; /* bytes of a packed row */
     uint64_t seed;
-    int bits;
+    int bits, coarse;
 } packing;
 
 typedef struct {
@@ -39,17 +39,30 @@ static inline uint64_t mixed(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* The bf16 nearest to x on the side away from zero or towards it. */
+static inline float outer_bf16(float x, int away)
+{
+    uint32_t word;
+    memcpy(&word, &x, 4);
+    if (away && (word & 0xFFFFu) && (word & 0x7FFFFFFFu) < 0x7F7F0000u)
+        word += 0x10000u;
+    word &= 0xFFFF0000u;
+    memcpy(&x, &word, 4);
+    return x;
+}
+
 #define BODY "bits_isa.h"
 #include "each_isa.h"
 
-/* x [rows, columns] with rows `stride` values apart; row [rows] numbers them for the hash. */
-EXPORT void sancus_pack(int isa, int threads, int bits, uint64_t seed, int64_t rows, int64_t columns,
+/* x [rows, columns] with rows `stride` values apart; row [rows] numbers them for the hash. If coarse, zero points
+   and scales are bf16 numbers, rounded so that the levels still enclose the row. */
+EXPORT void sancus_pack(int isa, int threads, int bits, int coarse, uint64_t seed, int64_t rows, int64_t columns,
                         const float *x, int64_t stride, const int64_t *row, uint8_t *packed, float *zero,
                         float *scale, uint8_t *finite)
 {
     static const worker WORKERS[ISA_COUNT] = PER_ISA(pack);
     packing job = {x, row, packed, finite, zero, scale, rows, stride, columns, (columns * bits + 7) / 8,
-                   mixed(seed), bits};
+                   mixed(seed), bits, coarse};
     run_parts(WORKERS[isa], &job, parts_for(rows * (columns + 1), threads), threads);
 }
 

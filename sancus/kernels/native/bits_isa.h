@@ -109,8 +109,12 @@ INLINE void NAME(pack_row)(const packing *job, int64_t row, const int bits)
         memset(packed, 0, (size_t)job->bytes);
         return;
     }
+    if (job->coarse)
+        low = outer_bf16(low, low < 0.0f);
     const double range = (double)high - (double)low; /* capped, so that no level decodes to infinity */
-    const float scale = (float)((range < 0x1p127 ? range : 0x1p127) / (double)top);
+    float scale = (float)((range < 0x1p127 ? range : 0x1p127) / (double)top);
+    if (job->coarse)
+        scale = outer_bf16(scale, 1);
     job->finite[row] = 1;
     job->zero[row] = low;
     if (scale < FLT_MIN) { /* as good as constant */

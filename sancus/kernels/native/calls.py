@@ -12,6 +12,12 @@ from sancus.kernels.native.library import Library, library, threads
 
 COPY, ADD_PICKED, ADD_PLACED = range(3)  # operations of sancus_move_rows
 
+# Long rows of H are multiplied a panel of columns at a time, from a copy of the panel (docs/kernels.md).
+LONG_ROW = 2048  # bytes: beyond this, fewer columns leave so many more rows in the cache that it pays
+PANEL = 512  # bytes of a row
+LEAST_REUSE = 16  # entries a row of H: with fewer, the copy costs more than it saves
+LEAST_BYTES = 1 << 25  # of H: less is in a cache anyway, and short products lose by being many
+
 
 def as_rows(dense: torch.Tensor) -> torch.Tensor:
     """`dense [n, f]` with contiguous columns: itself where that is so."""
@@ -40,6 +46,35 @@ def spmm(
     if not out.numel():
         return
     native = loaded or library()
+    if heads > 1 or not _pays_in_panels(len(col), dense):
+        _spmm(native, pattern, value, heads, dense, out, accumulate)
+        return
+    width = PANEL // dense.element_size()
+    scratch = dense.new_empty(len(dense), width)
+    for first in range(0, out.shape[1], width):
+        panel = dense[:, first : first + width]
+        copy = scratch[:, : panel.shape[1]].copy_(panel)
+        _spmm(native, pattern, value, 1, copy, out[:, first : first + width], accumulate)
+
+
+def _pays_in_panels(entries: int, dense: torch.Tensor) -> bool:
+    """Whether the rows of H are long, and read so often from memory that a copy is paid back."""
+    rows, columns = dense.shape
+    row_bytes = columns * dense.element_size()
+    return row_bytes > LONG_ROW and entries >= LEAST_REUSE * rows and rows * row_bytes >= LEAST_BYTES
+
+
+def _spmm(
+    native: Library,
+    pattern: tuple[torch.Tensor, torch.Tensor],
+    value: torch.Tensor,
+    heads: int,
+    dense: torch.Tensor,
+    out: torch.Tensor,
+    accumulate: bool,
+) -> None:
+    """The call itself, on operands that are checked."""
+    crow, col = pattern
     native.functions.sancus_spmm(
         native.isa,
         threads(),
@@ -163,7 +198,13 @@ def edge_softmax_backward(
 
 
 def pack(
-    x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, loaded: Library | None = None
+    x: torch.Tensor,
+    bits: int,
+    seed: int,
+    row_ids: torch.Tensor,
+    *,
+    coarse: bool = False,
+    loaded: Library | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Packed rows, zero points, scales, and which rows are finite; `x [n, c]` float32 with c > 0."""
     x = as_rows(x)
@@ -178,6 +219,7 @@ def pack(
         native.isa,
         threads(),
         bits,
+        coarse,
         seed & (2**64 - 1),
         rows,
         columns,

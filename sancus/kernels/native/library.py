@@ -17,7 +17,7 @@ import torch
 
 from sancus.kernels.native.place import library_path
 
-INTERFACE = 2  # of the C functions; equal to SANCUS_INTERFACE in common.h
+INTERFACE = 3  # of the C functions; equal to SANCUS_INTERFACE in common.h
 ISAS = ("baseline", "AVX2", "AVX-512")
 
 _POINTER, _LONG = c_void_p, c_int64
@@ -42,7 +42,7 @@ _SIGNATURES: dict[str, list[object]] = {
     "sancus_edge_softmax": [*[c_int] * 3, _LONG, _POINTER, _POINTER, _LONG, _POINTER],
     "sancus_edge_softmax_backward": [*[c_int] * 3, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _POINTER],
     "sancus_pack": [
-        *[c_int] * 3,  # isa, threads, bits
+        *[c_int] * 4,  # isa, threads, bits, coarse
         *[c_uint64, _LONG, _LONG],  # seed, rows, columns
         *[_POINTER, _LONG, _POINTER],  # x, its stride, row ids
         *[_POINTER] * 4,  # packed, zero, scale, finite
