@@ -11,7 +11,7 @@ two uses of the same rows: epoch, layer, direction. Row ids are the caller's, an
 With `coarse`, zero points and scales are bfloat16 numbers, so that they can cross in two bytes each: the zero
 point is rounded down and the scale up, so the levels still enclose the row, a little wider, and decoding is
 still right on average. Otherwise a constant row decodes exactly. A row with NaN or infinity decodes to NaN
-and is reported in `finite`. A row whose range is beyond 2^127 saturates; one whose scale would not be a normal
+and is reported in `finite`. A row whose range is beyond 2^127 saturates; one whose scale is not a normal
 float32 decodes to its minimum.
 
 fp16 and bf16 need no packing: `x.to(torch.float16)` runs at the memory's speed.
