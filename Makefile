@@ -40,9 +40,9 @@ format: setup  ## let ruff fix what it can
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-bench: setup  ## run the benchmarks of tests/bench, then the table that compares the kernels
+bench: setup  ## benchmarks of tests/bench, then the table of kernels; BENCH_ARGS="--columns 64" narrows it
 	$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
-	$(BIN)/python -m tests.bench.table
+	$(BIN)/python -m tests.bench.table $(BENCH_ARGS)
 
 # The C code with AddressSanitizer and UndefinedBehaviorSanitizer; an error ends the tests.
 sanitize: setup  ## run the kernel tests on a build of the C code with sanitizers

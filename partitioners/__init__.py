@@ -10,4 +10,6 @@ PARTITIONERS: dict[str, str] = {
     "contiguous": "partitioners.contiguous:Contiguous",
     "random": "partitioners.random:Random",
     "metis": "partitioners.metis:Metis",
+    "bytegnn": "partitioners.bytegnn:ByteGnn",
+    "ldg": "partitioners.ldg:Ldg",
 }

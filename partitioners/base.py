@@ -14,12 +14,16 @@ import scipy.sparse as sp
 Assignment = npt.NDArray[np.int64]  # [N], the part of each node
 
 
+Splits = npt.NDArray[np.int8]  # [N], 0 none, 1 training, 2 validation, 3 test
+
+
 class Partitioner(Protocol):
     """Assigns rows to parts: a frozen dataclass whose settings are checked when it is made.
 
     `assign` is a pure function of the settings and its arguments: every rank that calls it gets the same
     answer, and the adjacency is left as it was. A partitioner of ours leaves no part empty; one
-    of a user's may, since an empty block is legal.
+    of a user's may, since an empty block is legal. One that balances training, validation and test nodes sets
+    `knows_splits = True` and takes them as a third argument, `splits [N]` (None: unknown).
     """
 
     def assign(self, adjacency: sp.csr_array, parts: int) -> Assignment:
@@ -53,6 +57,22 @@ def check_assignment(assignment: npt.NDArray[np.integer], nodes: int, parts: int
             f"node {bad[0]} is assigned to part {assignment[bad[0]]}; parts are 0 to {parts - 1}"
         )
     return assignment.astype(np.int64, copy=False)
+
+
+def assign(partitioner: Partitioner, adjacency: sp.csr_array, parts: int, splits: Splits) -> Assignment:
+    """What a partitioner assigns, told the splits where it wants to know them; checked."""
+    if getattr(partitioner, "knows_splits", False):
+        found = partitioner.assign(adjacency, parts, splits)  # type: ignore[call-arg]
+    else:
+        found = partitioner.assign(adjacency, parts)
+    return check_assignment(found, int(adjacency.shape[0]), parts)
+
+
+def splits_of(
+    train: npt.NDArray[np.bool_], val: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_]
+) -> Splits:
+    """Three masks `[N]` as one array."""
+    return (train + np.int8(2) * val + np.int8(3) * test).astype(np.int8)
 
 
 def check_seed(seed: int) -> None:

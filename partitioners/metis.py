@@ -8,15 +8,17 @@ pattern of `A + Aᵀ`: an edge costs traffic in whichever direction it points, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from partitioners.base import Assignment, check_parts, check_seed
+from partitioners.base import Assignment, Splits, check_parts, check_seed
+from partitioners.metis_library import several_constraints
+from partitioners.pieces import csr_pieces, rows_of_entries
 
-Balance = Literal["rows", "nonzeros"]
+BALANCES = ("rows", "nonzeros", "train", "val", "test")
 
 KWAY_ROWS_A_PART = 100  # below this METIS's k-way scheme may put every row in one part
 
@@ -25,41 +27,77 @@ KWAY_ROWS_A_PART = 100  # below this METIS's k-way scheme may put every row in o
 class Metis:
     """Parts with few edges between them, by METIS; the usual choice.
 
-    `balance` is what parts have equally much of: `rows` (memory, dense layers) or `nonzeros` (aggregation
-    time; where few nodes have most edges this gives very uneven rows). The same seed gives the same parts.
+    `balance` is what parts have equally much of: `rows` (memory, dense layers), `nonzeros` (aggregation
+    time; where few nodes have most edges this gives very uneven rows), or several at once, as DistDGL
+    balances them (§4.1.2): `rows+nonzeros+train+val+test`. The same seed gives the same parts.
     """
 
+    knows_splits: ClassVar[bool] = True
+
     seed: int = 0
-    balance: Balance = "rows"
+    balance: str = "rows"
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        if self.balance not in get_args(Balance):
-            raise ValueError(f"balance={self.balance!r} is not one of {', '.join(get_args(Balance))}")
+        for what in self.balance.split("+"):
+            if what not in BALANCES:
+                raise ValueError(f"balance={self.balance!r}: {what!r} is not one of {', '.join(BALANCES)}")
+        if len(set(self.balance.split("+"))) < len(self.balance.split("+")):
+            raise ValueError(f"balance={self.balance!r} names something twice")
 
-    def assign(self, adjacency: sp.csr_array, parts: int) -> Assignment:
+    def assign(self, adjacency: sp.csr_array, parts: int, splits: Splits | None = None) -> Assignment:
         """Part of each node `[N]`; sizes are balanced to about 3 %, and no part is empty."""
         nodes = check_parts(adjacency, parts)
         if parts == 1:
             return np.zeros(nodes, np.int64)
-        import pymetis
-
-        index = pymetis.zero_copy_dtype()
         starts, neighbours = undirected(adjacency)
-        _, members = pymetis.part_graph(
-            parts,
-            adjacency=pymetis.CSRAdjacency(starts.astype(index), neighbours.astype(index)),
-            vweights=self._weights(adjacency, index),
-            recursive=nodes < KWAY_ROWS_A_PART * parts,
-            options=pymetis.Options(seed=self.seed + 1),  # C's srand takes 0 and 1 for the same seed
-        )
-        return fill_empty(np.asarray(members, dtype=np.int64), np.diff(starts), parts)
+        weights = self._weights(adjacency, splits)
+        recursive = nodes < KWAY_ROWS_A_PART * parts
+        seed = self.seed + 1  # C's srand takes 0 and 1 for the same seed
+        if weights is not None and weights.shape[1] > 1:
+            members = several_constraints(starts, neighbours, weights, parts, seed, recursive=recursive)
+        else:
+            members = one_constraint(starts, neighbours, weights, parts, seed, recursive=recursive)
+        return fill_empty(members, np.diff(starts), parts)
 
-    def _weights(self, adjacency: sp.csr_array, index: npt.DTypeLike) -> npt.NDArray[np.integer] | None:
+    def _weights(self, adjacency: sp.csr_array, splits: Splits | None) -> npt.NDArray[np.int64] | None:
+        """Weights `[N, constraints]`; None where every row counts the same."""
         if self.balance == "rows":
             return None
-        weights: npt.NDArray[np.integer] = np.diff(adjacency.indptr).astype(index)
-        return weights + 1  # a row without edges is still a row
+        nodes = adjacency.shape[0]
+        known = np.zeros(nodes, np.int8) if splits is None else splits
+        columns = {
+            "rows": np.ones(nodes, np.int64),
+            "nonzeros": np.diff(adjacency.indptr).astype(np.int64) + 1,  # a row without edges is still a row
+            "train": (known == 1).astype(np.int64),
+            "val": (known == 2).astype(np.int64),
+            "test": (known == 3).astype(np.int64),
+        }
+        chosen = [columns[what] for what in self.balance.split("+") if columns[what].any()]
+        return np.stack(chosen, axis=1) if chosen else None
+
+
+def one_constraint(
+    starts: npt.NDArray[np.integer],
+    neighbours: npt.NDArray[np.integer],
+    weights: npt.NDArray[np.int64] | None,
+    parts: int,
+    seed: int,
+    *,
+    recursive: bool,
+) -> Assignment:
+    """Parts `[N]` of equal weight."""
+    import pymetis
+
+    index = pymetis.zero_copy_dtype()
+    _, members = pymetis.part_graph(
+        parts,
+        adjacency=pymetis.CSRAdjacency(starts.astype(index), neighbours.astype(index)),
+        vweights=None if weights is None else weights[:, 0].astype(index),
+        recursive=recursive,
+        options=pymetis.Options(seed=seed),
+    )
+    return np.asarray(members, dtype=np.int64)
 
 
 def undirected(adjacency: sp.csr_array) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
@@ -69,11 +107,27 @@ def undirected(adjacency: sp.csr_array) -> tuple[npt.NDArray[np.integer], npt.ND
     """
     ones = np.ones(adjacency.nnz, dtype=bool)
     pattern = sp.csr_array((ones, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
-    both = (pattern + pattern.T).tocsr()
-    rows = np.repeat(np.arange(both.shape[0]), np.diff(both.indptr))
-    loops = rows == both.indices
-    starts = both.indptr - np.concatenate([[0], np.cumsum(np.bincount(rows[loops], minlength=both.shape[0]))])
-    return starts, both.indices[~loops]
+    turned = pattern.T.tocsr()
+    same = all(
+        np.array_equal(getattr(pattern, name), getattr(turned, name)) for name in ("indptr", "indices")
+    )
+    both = pattern if same else (pattern + turned).tocsr()
+    del turned
+    return _without_loops(both)
+
+
+def _without_loops(pattern: sp.csr_array) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
+    """Row starts and columns of what is not on the diagonal, found piece by piece."""
+    loops = np.zeros(pattern.nnz, dtype=bool)
+    lost = np.zeros(pattern.shape[0] + 1, np.int64)
+    for rows in csr_pieces(pattern.indptr):
+        entries = slice(int(pattern.indptr[rows.start]), int(pattern.indptr[rows.stop]))
+        row = rows_of_entries(pattern.indptr, rows)
+        loops[entries] = row == pattern.indices[entries]
+        lost[1:] += np.bincount(row[loops[entries]], minlength=pattern.shape[0])
+    if not loops.any():
+        return pattern.indptr, pattern.indices
+    return pattern.indptr - np.cumsum(lost), pattern.indices[~loops]
 
 
 def fill_empty(members: Assignment, degrees: npt.NDArray[np.integer], parts: int) -> Assignment:

@@ -1,3 +1,58 @@
-"""Sancus: decentralised full-graph GNN training that avoids communication and shows the bill."""
+"""Sancus: decentralised full-graph GNN training that avoids communication and shows the bill.
+
+`sancus.train` trains in one call; the pieces of a loop of one's own are in `sancus.api`. Public names are
+imported when first used, so that the command line starts before torch is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sancus.api import Result as Result
+    from sancus.api import join as join
+    from sancus.api import load as load
+    from sancus.api import make_exchange as make_exchange
+    from sancus.api import make_task as make_task
+    from sancus.api import score as score
+    from sancus.api import settings as settings
+    from sancus.api import train as train
+    from sancus.config import Config as Config
+    from sancus.errors import UserError as UserError
+    from sancus.exchange.exchange import Exchange as Exchange
+    from sancus.graphs.graph import Graph as Graph
+    from sancus.training.trainer import Trainer as Trainer
+    from sancus.training.trainer import sum_gradients as sum_gradients
+
+_PUBLIC = {
+    "Result": "sancus.api",
+    "join": "sancus.api",
+    "load": "sancus.api",
+    "make_exchange": "sancus.api",
+    "make_task": "sancus.api",
+    "score": "sancus.api",
+    "settings": "sancus.api",
+    "train": "sancus.api",
+    "Config": "sancus.config",
+    "UserError": "sancus.errors",
+    "Exchange": "sancus.exchange.exchange",
+    "Graph": "sancus.graphs.graph",
+    "Trainer": "sancus.training.trainer",
+    "sum_gradients": "sancus.training.trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'sancus' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What can be asked for."""
+    return sorted({*globals(), *_PUBLIC})

@@ -16,6 +16,8 @@ import cyclopts
 from cyclopts import App, Parameter
 
 from sancus import __version__, launch
+from sancus.cli_data import estimate, info, partition
+from sancus.cli_runs import evaluate, predict
 from sancus.config import Config, flatten
 from sancus.errors import UserError
 from sancus.presets import PRESETS, preset_settings
@@ -200,79 +202,13 @@ def compare(
     print_line(f"files in {out}")
 
 
-@app.command
-def partition(
-    data: str,
-    /,
-    *,
-    parts: int,
-    partitioner: Annotated[list[str], Parameter(consume_multiple=True)] | None = None,
-    out: Path | None = None,
-    overwrite: bool = False,
-    compare: bool = False,
-) -> None:
-    """Cut a graph into shards on disk, which any later run can train from; or compare partitioners.
-
-    Parameters
-    ----------
-    data
-        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
-    parts
-        Number of parts: the ranks that will train.
-    partitioner
-        Who owns which rows; with --compare several, default: all.
-    out
-        Directory for the shards: sancus train DIR uses them.
-    overwrite
-        Replace the shards that --out holds already.
-    compare
-        Print quality and cost of partitioners side by side; writes nothing.
-    """
-    from partitioners import PARTITIONERS
-    from sancus import partition as parting
-    from sancus.datasets.open import check_source
-
-    if parts < 1:
-        raise UserError(f"--parts {parts}: must be at least 1")
-    check_source(data)
-    if compare:
-        if out is not None:
-            raise UserError("--compare writes nothing; leave --out out, or --compare")
-        print_table(parting.compare(data, partitioner or list(PARTITIONERS), parts, print_line))
-        return
-    if out is None:
-        raise UserError("--out is missing: the directory for the shards (or --compare, which writes nothing)")
-    if partitioner is not None and len(partitioner) != 1:
-        raise UserError(f"--partitioner {' '.join(partitioner)}: give one, or add --compare")
-    spec = partitioner[0] if partitioner else "metis"
-    facts = parting.partition(data, spec, parts, out, print_line, overwrite=overwrite)
-    rows = ", ".join(f"{plan} {count:,}" for plan, count in facts["payload_rows"].items())
-    print_line(f"cut {100 * facts['edge_cut_share']:.1f} %, rows that cross in one aggregation: {rows}")
-    print_line(f"shards in {out}; train with: sancus train {out}")
-
-
 data_verbs = App(name="data", help="Look at graphs.")
 app.command(data_verbs)
-
-
-@data_verbs.command
-def info(data: str, /) -> None:
-    """Print what a graph is like, and what looks wrong with it.
-
-    Parameters
-    ----------
-    data
-        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
-    """
-    from sancus.datasets.info import facts_of, info_rows, oddities
-    from sancus.datasets.open import find_reader
-
-    reader, found = find_reader(data)
-    graph = found.load()
-    facts = facts_of(graph)
-    print_table([list(row) for row in info_rows(graph, facts, reader)])
-    for oddity in oddities(graph, facts):
-        print_line(f"looks wrong: {oddity}")
+app.command(predict)
+app.command(evaluate)
+app.command(partition)
+app.command(estimate)
+data_verbs.command(info)
 
 
 @app.command

@@ -23,7 +23,7 @@ from sancus.errors import UserError
 from sancus.kernels import KERNELS
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
-from sancus.plans import PLANS
+from sancus.plans import AUTO, PLANS
 from sancus.plugins import Table, choices, parse
 from sancus.presets import preset_settings
 from sancus.training.settings import TrainingSettings
@@ -38,8 +38,8 @@ class FactorSettings:
 
     partitioner: str = "metis"
     """Who owns which rows: a partitioner, e.g. metis:seed=1."""
-    plan: str = "halo"
-    """Which rows cross a cut: block, halo or prepost."""
+    plan: str = AUTO
+    """Which rows cross a cut: block, halo, prepost, or auto: prepost for models that only sum, else halo."""
     staleness: str = "always"
     """Policy for embeddings: must they cross now?"""
     backward: str = "always"
@@ -82,7 +82,7 @@ class FactorSettings:
         """Every plug-in that is named here: (kind, table, spec)."""
         return [
             ("partitioner", PARTITIONERS, self.partitioner),
-            ("plan", PLANS, self.plan),
+            *([] if self.plan == AUTO else [("plan", PLANS, self.plan)]),
             ("policy", POLICIES, self.staleness),
             ("policy", POLICIES, self.backward),
             ("codec", CODECS, self.codec),
@@ -158,7 +158,7 @@ class Config:
         default_factory=FactorSettings
     )
     model: str = "gcn"
-    """Model: gcn or sage."""
+    """Model: gcn, sage, gin, gat, gatv2, gcnii, resgcn+, or your own: my_file.py:Net."""
     shape: Annotated[ModelSettings, _flags("Model", 2)] = field(default_factory=ModelSettings)
     training: Annotated[TrainingSettings, _flags("Training", 3)] = field(default_factory=TrainingSettings)
     launch: Annotated[LaunchSettings, _flags("Ranks", 4)] = field(default_factory=LaunchSettings)

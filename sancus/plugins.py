@@ -2,8 +2,8 @@
 
 Every factor (partitioner, plan, policy, codec, kernel, model, backend) is a plain table
 `{"name": "module:Class"}`. A *spec* is what a user types: `name`, `name:key=value,key=value`,
-`my_pkg.mod:Mine` or `my_pkg.mod:Mine:key=value`. Settings are converted by the type hints of the
-class's constructor, so a plug-in declares its settings once.
+`my_pkg.mod:Mine`, `my_file.py:Mine` or `my_pkg.mod:Mine:key=value`. Settings are converted by the type hints
+of the class's constructor, so a plug-in declares its settings once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import inspect
 import sys
 import types
 import typing
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,8 @@ def parse(kind: str, table: Table, text: str) -> Spec:
         attribute, _, settings = rest.partition(":")
         return Spec(text, f"{name}:{attribute}", _settings(kind, text, settings))
     raise UserError(
-        f"{kind} {name!r} does not exist; choose from {choices(table, name)}, or give package.module:Class"
+        f"{kind} {name!r} does not exist; choose from {choices(table, name)}, "
+        "or give package.module:Class or file.py:Class"
     )
 
 
@@ -61,7 +63,8 @@ def load(kind: str, spec: Spec) -> type[Any]:
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
-        module = importlib.import_module(module_name)
+        is_file = module_name.endswith(".py")
+        module = _import_file(Path(module_name)) if is_file else importlib.import_module(module_name)
     except Exception as error:
         reason = f"{error}" if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise UserError(f"{kind} {spec.name!r}: cannot import {module_name!r}: {reason}") from error
@@ -69,6 +72,25 @@ def load(kind: str, spec: Spec) -> type[Any]:
     if not callable(found):
         raise UserError(f"{kind} {spec.name!r}: {module_name!r} has no class {attribute!r}")
     return typing.cast("type[Any]", found)
+
+
+def _import_file(path: Path) -> types.ModuleType:
+    """The module of a `.py` file, imported once, under a name of its own."""
+    place = path.expanduser().resolve()
+    name = f"sancus_file_{place.stem}_{zlib.crc32(str(place).encode()):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None or not place.is_file():
+        raise ImportError(f"there is no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def settings_of(kind: str, spec: Spec, given: frozenset[str] = frozenset()) -> dict[str, Any]:

@@ -9,27 +9,29 @@ from __future__ import annotations
 import fcntl
 import inspect
 import json
-import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
 
 from partitioners import PARTITIONERS
-from partitioners.base import Assignment, Partitioner, check_assignment
+from partitioners.base import Partitioner
 from sancus import runfiles
 from sancus.config import Config
+from sancus.datasets.home import home
 from sancus.datasets.open import check_source, fingerprint, open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
-from sancus.graphs.graph import Graph
 from sancus.models import MODELS
-from sancus.plugins import build, parse, settings_of
+from sancus.models.contract import given_names
+from sancus.partition import build_shards
+from sancus.plugins import build, load, parse, settings_of
 
 # Constructor arguments that a plug-in gets from us, not from the user's spec.
-OURS = {"plan": frozenset({"operator", "bench"}), "model": frozenset({"features", "classes", "settings"})}
+OURS = {"plan": frozenset({"operator", "bench"})}
 # Plug-ins that need nothing to be made, and no torch: their settings are checked by making one.
 PURE = ("partitioner", "policy")
 
@@ -40,32 +42,44 @@ def check(data: str, config: Config, *, launched: bool) -> None:
     `launched` says that a launcher started this process: another rank may be writing to `--out` by now, so
     rank 0 checks it later, when it opens it.
     """
-    check_source(data)
+    if not is_shards(data):
+        check_source(data)
     for kind, table, spec in [*config.factors.specs(), ("model", MODELS, config.model)]:
         parsed = parse(kind, table, spec)
         if kind in PURE:
             build(kind, table, spec)
         elif parsed.settings or parsed.name not in table:
-            settings_of(kind, parsed, OURS.get(kind, frozenset()))
+            ours = given_names(load(kind, parsed)) if kind == "model" else OURS.get(kind, frozenset())
+            settings_of(kind, parsed, ours)
     if not launched:
         runfiles.check_directory(config.output)
     if config.launch.device == "cuda":
         _check_cuda()
 
 
-def home() -> Path:
-    """Where Sancus keeps its cache: `SANCUS_HOME`, or the user's cache directory."""
-    if "SANCUS_HOME" in os.environ:
-        return Path(os.environ["SANCUS_HOME"])
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "sancus"
-
-
 def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] = lambda line: None) -> Path:
-    """The shard directory of `data` in `parts` parts; built if it is not in the cache."""
+    """The shard directory of `data` in `parts` parts; built if it is not in the cache.
+
+    Where `data` is a shard directory already, it is that.
+    """
+    if is_shards(data):
+        return _use_shards(Path(data), parts)
     chosen: Partitioner = build("partitioner", PARTITIONERS, partitioner)
     identity = json.dumps([shards.FORMAT, fingerprint(data), partitioner, _source_of(chosen), parts])
     target = home() / "shards" / xxhash.xxh3_128_hexdigest(identity.encode())
+    with locked(target):
+        if not (target / "manifest.json").exists():
+            for leftover in (target, *target.parent.glob(f".{target.name}-*")):  # of a killed process
+                shutil.rmtree(leftover, ignore_errors=True)
+            say(f"loading {data}")
+            graph = open_graph(data)
+            build_shards(graph, chosen, partitioner, parts, target, say)
+    return target
+
+
+@contextmanager
+def locked(target: Path) -> Iterator[None]:
+    """One process of a host at a time; the others wait, and then find what it built."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = target.with_suffix(".lock").open("w")
@@ -75,19 +89,29 @@ def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] 
         ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / "manifest.json").exists():
-            for leftover in (target, *target.parent.glob(f".{target.name}-*")):  # of a killed process
-                shutil.rmtree(leftover, ignore_errors=True)
-            say(f"loading {data}")
-            graph = open_graph(data)
-            if parts > graph.nodes:
-                raise UserError(
-                    f"{parts} ranks for {graph.nodes} nodes: every rank needs at least one; use fewer ranks"
-                )
-            say(f"partitioning {graph.nodes:,} nodes, {graph.edges:,} entries into {parts} by {partitioner}")
-            assignment = _assign(chosen, graph, parts, partitioner)
-            shards.write_shards(graph, assignment, parts, partitioner, target)
-    return target
+        yield
+
+
+def is_shards(data: str) -> bool:
+    """Whether what the user typed is a directory that `sancus partition` wrote."""
+    return bool(data) and (Path(data).expanduser() / shards.MANIFEST).is_file()
+
+
+def parts_of(data: str) -> int | None:
+    """How many parts a shard directory has; None where `data` is none."""
+    if not is_shards(data):
+        return None
+    return len(shards.read_manifest(Path(data).expanduser())["offsets"]) - 1
+
+
+def _use_shards(directory: Path, parts: int) -> Path:
+    directory = directory.expanduser()
+    found = len(shards.read_manifest(directory)["offsets"]) - 1
+    if found != parts:
+        raise UserError(
+            f"{directory} holds {found} parts for {parts} ranks; use --ranks {found}, or partition it again"
+        )
+    return directory
 
 
 def _source_of(partitioner: Partitioner) -> str:
@@ -95,14 +119,6 @@ def _source_of(partitioner: Partitioner) -> str:
     module = sys.modules[type(partitioner).__module__]
     ours = module.__name__.split(".")[0] == "partitioners"
     return "" if ours else inspect.getsource(module)
-
-
-def _assign(partitioner: Partitioner, graph: Graph, parts: int, spec: str) -> Assignment:
-    """The part of each node; a partitioner of a user's may refuse the graph, or be wrong."""
-    try:
-        return check_assignment(partitioner.assign(graph.adjacency, parts), graph.nodes, parts)
-    except ValueError as error:
-        raise UserError(f"partitioner {spec!r}: {error}") from error
 
 
 def _check_cuda() -> None:

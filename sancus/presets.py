@@ -22,7 +22,7 @@ class Preset:
     largest: int | None = None  # level; None: any whole number from 1 on
 
 
-_EXACT: Settings = {"plan": "prepost", "reuse_input": True, "order": "auto", "skip_input_gradient": True}
+_EXACT: Settings = {"plan": "auto", "reuse_input": True, "order": "auto", "skip_input_gradient": True}
 _HALO = {**_EXACT, "plan": "halo"}
 _CAGNET: Settings = {
     "plan": "block",
@@ -78,6 +78,10 @@ PRESETS: dict[str, Preset] = {
         {**_HALO, "backward": "drop"},
         lambda period: {"staleness": f"epoch-fixed:bound={period - 1}"},
         default=10,
+    ),
+    "lean": Preset(
+        "our best: the least rows in two bits a value, both directions, with all exact savings",
+        {**_EXACT, "codec": "int2:tail=short"},
     ),
     "partition-only": Preset(
         "nothing crosses but parameters: the honest baseline",

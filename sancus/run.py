@@ -32,7 +32,7 @@ from sancus.launch import World
 from sancus.models.build import Model, find_model, make_model
 from sancus.models.contract import normalisation_of
 from sancus.models.labels import WithLabels
-from sancus.plans import PLANS
+from sancus.plans import PLANS, plan_for
 from sancus.plans.base import Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
@@ -97,7 +97,7 @@ def make_trainer(
     `model` stands in for the configuration's: a class, or a module that was made already.
     """
     chosen, graph = config.model if model is None else model, shard.manifest["graph"]
-    kind = normalisation_of(find_model(chosen))
+    kind, linear = normalisation_of(find_model(chosen)), getattr(find_model(chosen), "linear", False)
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(transport))
     with torch.random.fork_rng():
@@ -107,24 +107,33 @@ def make_trainer(
             sizes = {"classes": graph["classes"], "features": graph["features"]}
             made = WithLabels(made, rate=config.training.label_rate, **sizes)
     made = made.to(device, getattr(torch, config.training.dtype))
-    exchange = make_exchange(config, shard, transport, device, kind)
+    exchange = make_exchange(config, shard, transport, device, kind, linear=linear)
     task = make_task(config, shard, transport, device)
     if not config.training.inductive:
         return Trainer(made, exchange, task, config.training)
     seen = training_shard(shard, _total(transport))
-    inner = make_exchange(config, seen, transport, device, kind)
+    inner = make_exchange(config, seen, transport, device, kind, linear=linear)
     inner_task = make_task(config, seen, transport, device)
     return Trainer(made, inner, inner_task, config.training, Evaluation(exchange, task))
 
 
 def make_exchange(
-    config: Config, shard: Shard, transport: Transport, device: torch.device, kind: Normalisation
+    config: Config,
+    shard: Shard,
+    transport: Transport,
+    device: torch.device,
+    kind: Normalisation,
+    *,
+    linear: bool = False,
 ) -> Exchange:
-    """Plan, policies and codecs over one rank's rows of the normalised adjacency."""
+    """Plan, policies and codecs over one rank's rows of the normalised adjacency.
+
+    `linear` models only call `propagate`; `--plan auto` lets sums cross for them.
+    """
     factors, dtype = config.factors, getattr(torch, config.training.dtype)
     bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
     operator = shard.operator(kind)
-    plan = build("plan", PLANS, factors.plan, operator=operator, bench=bench)
+    plan = build("plan", PLANS, plan_for(factors.plan, linear=linear), operator=operator, bench=bench)
     if plan.forward.broadcast:
         choose_broadcast(transport, factors.broadcast, device)
     features = _features(shard, bench, normalise=config.training.normalise_features)
@@ -180,7 +189,7 @@ def _device(config: Config, world: World) -> torch.device:
 def _features(shard: Shard, bench: Workbench, *, normalise: bool) -> torch.Tensor | SparseMatrix:
     """Own rows of the features; `normalise` divides a row by its sum, where that is above 0."""
     x = shard.features
-    sums = np.asarray(x.sum(axis=1), np.float64).ravel() if normalise else np.ones(x.shape[0])
+    sums = np.asarray(x.sum(axis=1, dtype=np.float64)).ravel() if normalise else np.ones(x.shape[0])
     scale = 1.0 / np.where(sums > 0, sums, 1.0)
     if sp.issparse(x):
         return bench.matrix(sp.csr_array(sp.diags_array(scale) @ x) if normalise else x)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from partitioners import PARTITIONERS
 from sancus.graphs.graph import Graph
-from sancus.graphs.shards import write_shards
+from sancus.graphs.shard_writer import write_shards
 from sancus.plugins import build
 
 

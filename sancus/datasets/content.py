@@ -5,15 +5,19 @@ Arithmetic is elementwise throughout (no matrix product), so that features are e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from sancus.datasets.communities import Design, Ints
+from sancus.datasets.spool import spool
 
 Mask = npt.NDArray[np.bool_]
 
 ROWS = 1 << 16  # rows of features that are worked on at a time
+SPOOLED = 1 << 28  # bytes of features from which they are kept on disk
 EXTRA_LABELS = 2  # further labels of a community where nodes have several
 EXTRA_SHARE = 0.7  # of its nodes that take each of them
 
@@ -48,12 +52,22 @@ def draw_features(
     signs = rng.integers(0, 2, (classes, width)).astype(np.float32) * 2 - 1
     centroids = np.zeros((classes + 1, width), np.float32)  # the last row is topic -1: nothing
     centroids[:classes] = signs * np.float32(signal / np.sqrt(width))
-    features = np.empty((len(topics), width), np.float32)
-    rng.standard_normal(dtype=np.float32, out=features)
+    pieces = _noisy(topics, centroids, rng)
+    if len(topics) * width * 4 < SPOOLED:
+        return np.concatenate(list(pieces))
+    return spool(pieces, "generated features")
+
+
+def _noisy(
+    topics: Ints, centroids: npt.NDArray[np.float32], rng: np.random.Generator
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Rows of features, so many at a time; the same numbers however many."""
     for first in range(0, len(topics), ROWS):
-        for column in topics[first : first + ROWS].T:
-            features[first : first + ROWS] += centroids[column]
-    return features
+        rows = topics[first : first + ROWS]
+        features = rng.standard_normal((len(rows), centroids.shape[1]), np.float32)
+        for column in rows.T:
+            features += centroids[column]
+        yield features
 
 
 def _bags(

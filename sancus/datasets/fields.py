@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sancus.errors import UserError
+from sancus.graphs.pieces import first_not_finite, index_type
 
 Array = npt.NDArray[Any]
 
@@ -54,14 +55,18 @@ class Fields:
         return array
 
     def finite(self, field: str, array: Array) -> npt.NDArray[np.float32]:
-        """Numbers as contiguous float32; NaN, infinity and what overflows float32 are refused."""
-        with np.errstate(over="ignore"):
-            values = np.ascontiguousarray(array, np.float32)
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            where = [int(index) for index in np.unravel_index(bad[0], values.shape)]
+        """Numbers as contiguous float32; NaN, infinity and what overflows float32 are refused.
+
+        What is mapped as float32 stays mapped: it is looked at piece by piece.
+        """
+        if not isinstance(array, np.memmap) or array.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                array = np.ascontiguousarray(array, np.float32)
+        place = first_not_finite(array)
+        if place is not None:
+            where = [int(index) for index in np.unravel_index(place, array.shape)]
             raise self.error(field, f"holds NaN or infinity at {where} (as float32); clean it and save again")
-        return values
+        return array
 
     def indices(self, field: str, array: Array, limit: int, what: str) -> Array:
         """Whole numbers in `[0, limit)`."""
@@ -70,7 +75,7 @@ class Fields:
             place = int(np.flatnonzero((flat < 0) | (flat >= limit))[0])
             where = [int(index) for index in np.unravel_index(place, array.shape)]
             raise self.error(field, f"holds {what} {flat[place]} at {where}; {what}s are 0 to {limit - 1}")
-        return array.astype(np.int64, copy=False)
+        return array.astype(index_type(limit), copy=False)
 
     def pointer(self, field: str, rows: int, entries: int, of: str) -> npt.NDArray[np.int64]:
         """A CSR row pointer `[rows + 1]`: starts at 0, never falls, ends at `entries`."""

@@ -17,70 +17,47 @@ Equal edges without weights count once; with weights they add up. Other fields a
 from __future__ import annotations
 
 import os
-import struct
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-import xxhash
 
+from sancus.datasets.archive import read_npz
+from sancus.datasets.assemble import MOST_CLASSES
 from sancus.datasets.fields import FLAGS, INTEGERS, NUMBERS, Fields
+from sancus.datasets.files import FileReader
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph, from_edges
 
-BLOCK = 1 << 20  # bytes that are hashed at a time
-MOST_CLASSES = 1_000_000  # a larger label is an identifier, not a class
 EDGE_FIELDS = ("edge_index", "indptr", "indices", "edge_weight")
 FEATURE_FIELDS = ("x", "x_indptr", "x_indices", "x_data", "x_shape")
 MASK_FIELDS = ("train_mask", "val_mask", "test_mask")
 KNOWN = (*EDGE_FIELDS, *FEATURE_FIELDS, "y", "classes", *MASK_FIELDS)
-DAMAGE = (
-    OSError,
-    EOFError,
-    KeyError,
-    RuntimeError,
-    MemoryError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
 
-class NpzReader:
+class NpzReader(FileReader):
     """A graph in one .npz file: edges, features, labels and masks."""
 
-    def __init__(self, text: str) -> None:
-        self.path = Path(text).expanduser()
-        if not text or not self.path.exists():
-            raise UserError(f"graph file {text!r} does not exist; give the path of a .npz file, or synthetic")
-        if not self.path.is_file():
-            raise UserError(f"graph file {text!r} is not a file; give the path of a .npz file, or synthetic")
+    kind = "npz"
+    what = "a .npz file"
+
+    @staticmethod
+    def recognises(path: Path) -> bool:
+        """By its suffix."""
+        return path.suffix == ".npz"
 
     def load(self) -> Graph:
         """Read and check the whole graph."""
-        fields = _read(self.path)
+        fields = read_npz(self.path, KNOWN)
         features = _features(fields)
         nodes = int(features.shape[0])
         adjacency = _adjacency(fields, nodes)
         labels, classes = _labels(fields, nodes)
         train, val, test = _masks(fields, labels, nodes)
         return Graph(adjacency, features, labels, train, val, test, classes=classes, name=self.path.stem)
-
-    def fingerprint(self) -> str:
-        """Hash of the bytes of the file."""
-        digest = xxhash.xxh3_128()
-        try:
-            with self.path.open("rb") as file:
-                while block := file.read(BLOCK):
-                    digest.update(block)
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be read ({error.strerror}); check the file") from error
-        return f"npz-{digest.hexdigest()}"
 
 
 def save_npz(graph: Graph, path: str | Path) -> None:
@@ -119,33 +96,6 @@ def _arrays(graph: Graph) -> dict[str, Any]:
         arrays["x"] = graph.features
     masks = {name: getattr(graph, name) for name in MASK_FIELDS}
     return {**arrays, "y": graph.labels, "classes": np.array(graph.classes), **masks}
-
-
-def _read(path: Path) -> Fields:
-    """All known arrays of a file; no pickle is ever loaded."""
-    if not zipfile.is_zipfile(path):
-        raise UserError(f"{path}: is not a .npz archive, or is truncated; write it again with numpy.savez")
-    arrays = {}
-    field = "file"
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            for field in KNOWN:
-                if field in archive.files:
-                    arrays[field] = archive[field]
-    except ValueError as error:
-        if "allow_pickle" in str(error) or "Object arrays" in str(error):
-            raise UserError(f"{path}: {field} is a pickled object array; save it as plain numbers") from error
-        raise UserError(f"{path}: {field} is damaged ({_line(error)}); write the file again") from error
-    except DAMAGE as error:
-        raise UserError(f"{path}: {field} is damaged ({_line(error)}); write the file again") from error
-    for field, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-            raise UserError(f"{path}: {field} is not an array; write the file again with numpy.savez")
-    return Fields(str(path), arrays)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _features(fields: Fields) -> npt.NDArray[np.float32] | sp.csr_array:

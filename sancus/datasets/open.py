@@ -1,10 +1,11 @@
-"""From what a user types to a graph: `synthetic:reddit@0.05`, `graphs/mine.npz`, `cora`.
+"""From what a user types to a graph: `synthetic:reddit@0.05`, `graphs/mine.npz`, `ogbn_arxiv/`, `cora`.
 
 A *source* is one of
 
-- `name` or `name:text` with a reader's name, e.g. `synthetic` or `synthetic:nodes=5000`,
-- a path to a file whose suffix is a reader's name, e.g. `graphs/mine.npz`,
-- a bare name, which means `$SANCUS_DATA/<name>.npz` where that variable is set,
+- `name` or `name:text` with a reader's name, e.g. `synthetic:nodes=5000` or `pyg:Reddit`,
+- a path to a file or folder, perhaps with options (`edges.csv,labels=y.csv`), whose format is found out,
+- a path to a `.zip` or `.tar.gz` of one of these, as downloaded,
+- a bare name: `$SANCUS_DATA/<name>.npz` or the folder `$SANCUS_DATA/<name>`, where that variable is set,
 - `package.module:Class` or `package.module:Class:text`, a reader of the user's own.
 """
 
@@ -14,13 +15,19 @@ import os
 from pathlib import Path
 from typing import Protocol, cast
 
+import xxhash
+
 from sancus import plugins
 from sancus.datasets import READERS
+from sancus.datasets.files import split_options
+from sancus.datasets.home import home
 from sancus.datasets.shapes import SHAPES
+from sancus.datasets.unpack import is_archive, unpack
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph
 
 DATA_VARIABLE = "SANCUS_DATA"
+BLOCK = 1 << 20  # bytes that are hashed at a time
 
 
 class Reader(Protocol):
@@ -35,35 +42,69 @@ class Reader(Protocol):
 
 def open_graph(source: str) -> Graph:
     """The graph of a source; a mistake in the source or in its content is a `UserError`."""
-    return _reader(source).load()
+    return find_reader(source)[1].load()
 
 
 def check_source(source: str) -> None:
     """Raise the `UserError` that `open_graph` would raise early on; reads and generates nothing."""
-    _reader(source)
+    find_reader(source)
 
 
 def fingerprint(source: str) -> str:
     """The identity of the content of a source, e.g. `npz-3f0c…`: equal means the same graph."""
-    return _reader(source).fingerprint()
+    return find_reader(source)[1].fingerprint()
 
 
-def _reader(source: str) -> Reader:
+def find_reader(source: str) -> tuple[str, Reader]:
+    """The name of the format of a source, and its reader."""
     name, colon, rest = source.partition(":")
-    if name in READERS:
-        return _build(name, READERS[name], rest)
-    path = Path(source).expanduser()
-    suffix = path.suffix[1:]
-    if suffix in READERS:
-        return _build(suffix, READERS[suffix], str(path))
-    if colon and "." in name and not path.exists():
-        attribute, _, text = rest.partition(":")
-        return _build(source, f"{name}:{attribute}", text)
-    if _is_bare(source):
-        stored = _stored(source)
+    if name in READERS and (colon or not Path(source).exists()):
+        return name, _build(name, READERS[name], rest)
+    text, _ = split_options(source)
+    path = Path(text).expanduser()
+    if text and path.exists():
+        return _by_content(path, source[len(text) :])
+    if colon and "." in name:
+        attribute, _, settings = rest.partition(":")
+        return name, _build(source, f"{name}:{attribute}", settings)
+    if _is_bare(text):
+        stored = _stored(text)
         if stored is not None:
-            return _build("npz", READERS["npz"], str(stored))
+            return _by_content(stored, source[len(text) :])
     raise UserError(_unknown(source, path))
+
+
+def _by_content(path: Path, options: str) -> tuple[str, Reader]:
+    """The reader that recognises a file or folder; `options` begin with a comma."""
+    if is_archive(path):
+        path = _unpacked(path)
+    for name, target in READERS.items():
+        recognises = getattr(plugins.load("graph", plugins.Spec(name, target, {})), "recognises", None)
+        if recognises is not None and recognises(path):
+            return name, _build(name, target, f"{path}{options}")
+    inside = [child for child in path.iterdir() if child.is_dir()] if path.is_dir() else []
+    if len(inside) == 1 and path.is_dir() and not any(child.is_file() for child in path.iterdir()):
+        return _by_content(inside[0], options)
+    what = "folder" if path.is_dir() else f"file ({path.suffix or 'no suffix'})"
+    formats = ", ".join(name for name in READERS if name != "synthetic")
+    raise UserError(
+        f"graph {str(path)!r}: no reader knows this {what}; name its format (FORMAT:{path}): {formats}"
+    )
+
+
+def _unpacked(path: Path) -> Path:
+    """The folder with an archive's content, in the cache by content."""
+    digest = xxhash.xxh3_128()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+    target = home() / "unpacked" / digest.hexdigest() / path.name.split(".")[0]
+    if not target.exists():
+        unpack(path, target)
+    return target
 
 
 def _build(name: str, target: str, text: str) -> Reader:
@@ -85,20 +126,14 @@ def _data_folder() -> Path | None:
 
 def _stored(name: str) -> Path | None:
     folder = _data_folder()
-    path = folder / f"{name}.npz" if folder else None
-    return path if path is not None and path.is_file() else None
+    paths = (folder / f"{name}.npz", folder / name) if folder else ()
+    return next((path for path in paths if path.exists()), None)
 
 
 def _unknown(source: str, path: Path) -> str:
     """Why a source means nothing, in one line with the nearest names."""
-    if source and path.is_dir():
-        return f"graph {source!r} is a folder; give a .npz file in it"
-    if source and path.exists():
-        return f"graph {source!r} has the suffix {path.suffix!r}; a graph file must be a .npz"
-    if source and not _is_bare(source) and ":" not in source and "@" not in source:
-        if path.suffix:
-            return f"graph {source!r} does not exist; give a .npz file (not {path.suffix!r}), or synthetic"
-        return f"graph {source!r} does not exist; give the path of a .npz file, or synthetic"
+    if source and not _is_bare(str(path)) and ":" not in source and "@" not in source:
+        return f"graph {source!r} does not exist; give the path of a .npz file, of a folder, or synthetic"
     shape = source.partition("@")[0].partition(":")[0]
     if shape in SHAPES:
         return f"graph {source!r} does not exist; did you mean synthetic:{source}?"

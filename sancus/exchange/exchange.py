@@ -148,11 +148,7 @@ class Exchange:
 
         With a `weight [f_in, f_out]`, rows of `h W`. Where a plan picks rows, those of the input cross once.
         """
-        if not self.plan.picks_rows:
-            raise UserError(
-                "this model weighs edges by content, but the plan sends sums; "
-                "choose --plan halo or --plan block"
-            )
+        self._check_rows()
         if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
             return self._rows_of_input(layer).rows(weight, dropout, self._key(layer))
         values, clean = self._values(h, layer, dropout, weight)
@@ -176,11 +172,12 @@ class Exchange:
         values, `scorer` keys of all values and the score of an edge. `edge_dropout` falls on `α`. Where
         blocks come owner after owner, they are used as they come: see `sancus.exchange.attention`.
         """
+        self._check_rows()
         factors: Factors | None = None
         if edge_dropout:
             self.crossing.noisy = True
             factors = self._edges.thinned(scorer.heads, edge_dropout, self._key(layer))
-        if not (self.plan.picks_rows and self.plan.forward.broadcast):
+        if not self.plan.forward.broadcast:
             rows = self.rows(h, layer, dropout, weight)
             return attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
         values, clean = self._values(h, layer, dropout, weight)
@@ -194,6 +191,13 @@ class Exchange:
         """The sum over all ranks of `values [k]`, for statistics of all rows; every rank must call it."""
         result: torch.Tensor = SumOverRanks.apply(self.transport, values)
         return result
+
+    def _check_rows(self) -> None:
+        if not self.plan.picks_rows:
+            raise UserError(
+                "this model weighs edges by content, but the plan sends sums; "
+                "choose --plan halo or --plan block"
+            )
 
     def labelled(self, embedding: torch.Tensor, rate: float) -> Labelled:
         """The input with the embedded labels `embedding [C, F]` of a share of the training nodes."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from sancus.errors import UserError
+from sancus.graphs.pieces import first_not_finite, index_type, is_symmetric
 
 Mask = npt.NDArray[np.bool_]
 
@@ -25,7 +26,7 @@ class Graph:
     """A graph with features, labels and a split; checked when made, never edited afterwards."""
 
     adjacency: sp.csr_array  # [N, N] float32 edge weights (1 where the user gave none)
-    features: npt.NDArray[np.float32] | sp.csr_array  # [N, F]; sparse stays sparse
+    features: npt.NDArray[np.float32] | sp.csr_array  # [N, F]; sparse stays sparse, mapped stays mapped
     labels: npt.NDArray[np.int64] | npt.NDArray[np.bool_]  # [N], -1 = unlabelled; or [N, C]
     train_mask: Mask  # [N]
     val_mask: Mask  # [N]
@@ -69,9 +70,8 @@ class Graph:
     @cached_property
     def directed(self) -> bool:
         """Whether the adjacency differs from its transpose, in pattern or in weight."""
-        own, transposed = self.adjacency.sorted_indices(), self.adjacency.T.tocsr()
-        fields = ("indptr", "indices", "data")
-        return not all(np.array_equal(getattr(own, name), getattr(transposed, name)) for name in fields)
+        canonical = self.adjacency if self.adjacency.has_sorted_indices else self.adjacency.sorted_indices()
+        return not is_symmetric(canonical)
 
     def _check_lengths(self, nodes: int) -> None:
         for field in ("features", "labels", "train_mask", "val_mask", "test_mask"):
@@ -84,18 +84,18 @@ class Graph:
             raise UserError(f"{self.name}: an edge weight is NaN or infinite")
 
     def _check_features(self) -> None:
-        values = self.features.data if sp.issparse(self.features) else self.features
-        if not np.isfinite(values).all():
-            row = self._first_bad_row()
+        values = self.features if isinstance(self.features, np.ndarray) else self.features.data
+        place = first_not_finite(values)
+        if place is not None:
+            row = self._row_of_value(place)
             raise UserError(
                 f"{self.name}: features of node {row} hold NaN or infinity; clean the features and try again"
             )
 
-    def _first_bad_row(self) -> int:
+    def _row_of_value(self, place: int) -> int:
         if isinstance(self.features, np.ndarray):
-            return int(np.flatnonzero(~np.isfinite(self.features).all(axis=1))[0])
-        entry = np.flatnonzero(~np.isfinite(self.features.data))[0]
-        return int(np.searchsorted(self.features.indptr, entry, side="right") - 1)
+            return place // self.feature_count
+        return int(np.searchsorted(self.features.indptr, place, side="right") - 1)
 
     def _check_labels(self) -> None:
         masks = {"train_mask": self.train_mask, "val_mask": self.val_mask, "test_mask": self.test_mask}
@@ -133,7 +133,7 @@ def from_edges(
 
     Unweighted edges that are given twice count once; weighted ones add up.
     """
-    source, target = edge_index
+    source, target = edge_index.astype(index_type(nodes), copy=False)
     data = np.ones(len(source), np.float32) if weights is None else np.asarray(weights, np.float32)
     adjacency = sp.csr_array((data, (target, source)), shape=(nodes, nodes))
     adjacency.sum_duplicates()

@@ -22,8 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from partitioners.pieces import csr_pieces
+
 Normalisation = Literal["symmetric", "mean", "sum"]
 Vector = npt.NDArray[np.float64]
+OWN_TRANSPOSE = ("symmetric", "sum")  # of an undirected graph: `Âᵀ = Â`
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,15 @@ class _Scaling:
     right: Callable[[RowSums], Vector]
 
 
-def row_sums(adjacency: sp.csr_array) -> RowSums:
-    """The sums that every normalisation is made of, for the whole graph `[N]`."""
-    plain = np.asarray(adjacency.astype(np.float64).sum(axis=1)).ravel()
-    return RowSums(plain, plain + ~_has_loop(adjacency, 0))
+def row_sums(adjacency: sp.csr_array, start: int = 0) -> RowSums:
+    """The sums that every normalisation is made of, for rows from `start` on `[n, N]`; piece by piece."""
+    plain = np.zeros(adjacency.shape[0])
+    looped = np.zeros(adjacency.shape[0], bool)
+    for rows in csr_pieces(adjacency.indptr):
+        piece = adjacency[rows]
+        plain[rows] = np.asarray(piece.astype(np.float64).sum(axis=1)).ravel()
+        looped[rows] = _has_loop(piece, start + rows.start)
+    return RowSums(plain, plain + ~looped)
 
 
 def normalise(
@@ -76,9 +84,24 @@ def _scaled(
     own = np.arange(start, start + matrix.shape[0], dtype=np.int64)
     of_row, of_column = (scaling.right, scaling.left) if transposed else (scaling.left, scaling.right)
     row_factor = np.repeat(of_row(sums(own)), np.diff(matrix.indptr))
-    neighbours, position = np.unique(matrix.indices.astype(np.int64), return_inverse=True)
-    matrix.data = matrix.data * row_factor * of_column(sums(neighbours))[position]
+    matrix.data *= row_factor
+    matrix.data *= _column_factors(matrix, lambda ids: of_column(sums(ids)))
     return matrix
+
+
+def _column_factors(
+    matrix: sp.csr_array, factor: Callable[[npt.NDArray[np.int64]], Vector]
+) -> npt.NDArray[np.float64]:
+    """The factor of the column of every entry; by a table of all columns where that is the smaller array."""
+    if matrix.shape[1] > matrix.nnz:
+        columns, position = np.unique(matrix.indices, return_inverse=True)
+        return factor(columns.astype(np.int64))[position]
+    used = np.zeros(matrix.shape[1], bool)
+    used[matrix.indices] = True
+    columns = np.flatnonzero(used)
+    table = np.zeros(matrix.shape[1])
+    table[columns] = factor(columns)
+    return table[matrix.indices]
 
 
 def _has_loop(rows: sp.csr_array, start: int) -> npt.NDArray[np.bool_]:

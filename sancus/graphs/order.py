@@ -49,7 +49,7 @@ def hit_rate(adjacency: sp.csr_array, order: Ids | None = None, slots: int = ROW
 
     A cache where row `j` may only be in slot `j mod slots`; the first entries stand for all.
     """
-    columns = (adjacency if order is None else _permuted(adjacency, order)).indices[:SAMPLE]
+    columns = (adjacency if order is None else permuted(adjacency, order)).indices[:SAMPLE]
     assert slots <= 2**15, "slots are numbered in 16 bits, which sort in linear time"
     if len(columns) < 2:
         return 1.0
@@ -68,7 +68,7 @@ def _inside(block: sp.csr_array, how: Order) -> Ids:
             reverse_cuthill_mckee(sp.csr_matrix(block + block.T), symmetric_mode=True), np.int64
         )
     parts = -(-rows // ROWS_A_PART)
-    if parts < 2 or (how == "auto" and rows <= 2 * ROWS_IN_CACHE):
+    if parts < 2 or (how == "auto" and rows <= ROWS_IN_CACHE):
         return given
     found = np.argsort(Metis().assign(block, parts), kind="stable")
     if how == "auto" and hit_rate(block, found) < hit_rate(block) + LEAST_GAIN:
@@ -76,11 +76,11 @@ def _inside(block: sp.csr_array, how: Order) -> Ids:
     return found
 
 
-def _permuted(adjacency: sp.csr_array, order: Ids) -> sp.csr_array:
+def permuted(adjacency: sp.csr_array, order: Ids) -> sp.csr_array:
     """Rows and columns renumbered, columns ascending."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     rows = adjacency[order]
-    permuted = sp.csr_array((rows.data, place[rows.indices], rows.indptr), shape=adjacency.shape)
-    permuted.sort_indices()
-    return permuted
+    renumbered = sp.csr_array((rows.data, place[rows.indices], rows.indptr), shape=adjacency.shape)
+    renumbered.sort_indices()
+    return renumbered

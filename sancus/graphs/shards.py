@@ -10,9 +10,6 @@ that exists is whole.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,14 +20,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import xxhash
 
-from partitioners.quality import quality
 from sancus.errors import UserError
-from sancus.graphs.blocks import Blocks
 from sancus.graphs.graph import Graph
-from sancus.graphs.normalise import Normalisation, RowSums, normalise, normalise_transposed, row_sums
+from sancus.graphs.normalise import OWN_TRANSPOSE, Normalisation, RowSums, normalise, normalise_transposed
 from sancus.graphs.operator import Operator
+from sancus.graphs.pieces import release
 
-FORMAT = 2
+FORMAT = 3
+MANIFEST = "manifest.json"
 Ids = npt.NDArray[np.int64]
 
 
@@ -71,14 +68,21 @@ class Shard:
 
     def operator(self, kind: Normalisation) -> Operator:
         """This rank's rows of `Â` and `Âᵀ` under a normalisation."""
-        shape = (len(self.nodes), int(self.offsets[-1]))
-        incoming = self._csr("incoming", shape)
-        outgoing = self._csr("outgoing", shape) if self.manifest["graph"]["directed"] else incoming
+        incoming = self.edges("incoming")
+        outgoing = self.edges("outgoing") if self.manifest["graph"]["directed"] else incoming
         start = int(self.offsets[self.rank])
         rows = normalise(kind, incoming, start, self._sums)
+        for array in self.arrays.values():
+            release(array)
+        if outgoing is incoming and kind in OWN_TRANSPOSE:
+            return Operator(self.rank, self.offsets, rows, rows)
         return Operator(
             self.rank, self.offsets, rows, normalise_transposed(kind, outgoing, start, self._sums)
         )
+
+    def edges(self, name: str) -> sp.csr_array:
+        """Own rows `[n_i, N]` of the raw `A` (`incoming`) or, where it differs, of `Aᵀ` (`outgoing`)."""
+        return self._csr(name, (len(self.nodes), int(self.offsets[-1])))
 
     def _sums(self, ids: Ids) -> RowSums:
         position = np.searchsorted(self.arrays["known"], ids)
@@ -87,39 +91,6 @@ class Shard:
     def _csr(self, name: str, shape: tuple[int, int]) -> sp.csr_array:
         parts = (self.arrays[f"{name}_{field}"] for field in ("data", "indices", "indptr"))
         return sp.csr_array(tuple(parts), shape=shape)
-
-
-def write_shards(graph: Graph, assignment: Ids, parts: int, partitioner: str, target: Path) -> None:
-    """Cut a graph into one shard a part and write them as the directory `target`, all or nothing."""
-    blocks = Blocks.from_assignment(assignment, parts)
-    adjacency = blocks.relabel(graph.adjacency)
-    transposed = adjacency.T.tocsr() if graph.directed else adjacency
-    sums = row_sums(adjacency)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
-    try:
-        checksums = {}
-        for rank in range(parts):
-            for name, array in _arrays(graph, blocks, adjacency, transposed, sums, rank).items():
-                file = f"rank-{rank}/{name}.npy"
-                checksums[file] = _save(partial / file, array)
-        manifest = {
-            "format": FORMAT,
-            "graph": describe(graph),
-            "partitioner": partitioner,
-            "offsets": blocks.offsets.tolist(),
-            "partition": {"partitioner": partitioner} | quality(graph.adjacency, assignment, parts).to_dict(),
-            "checksums": checksums,
-        }
-        manifest["checksum"] = _checksum_of_facts(manifest)
-        (partial / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        os.replace(partial, target)
-    except OSError as error:
-        raise UserError(
-            f"cannot write shards to {target}: {error.strerror}; free space or set SANCUS_HOME"
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def open_shard(directory: Path, rank: int) -> Shard:
@@ -139,7 +110,7 @@ def open_shard(directory: Path, rank: int) -> Shard:
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The facts of a shard directory."""
-    path = directory / "manifest.json"
+    path = directory / MANIFEST
     damage = UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
@@ -150,7 +121,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             f"{directory} has shard format {manifest.get('format')}, this version reads {FORMAT}; "
             "delete it and run again"
         )
-    if manifest.pop("checksum", None) != _checksum_of_facts(manifest):
+    if manifest.pop("checksum", None) != checksum_of_facts(manifest):
         raise damage
     return manifest
 
@@ -172,47 +143,7 @@ def describe(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _arrays(
-    graph: Graph,
-    blocks: Blocks,
-    adjacency: sp.csr_array,
-    transposed: sp.csr_array,
-    sums: RowSums,
-    rank: int,
-) -> dict[str, npt.NDArray[Any]]:
-    start, stop = blocks.offsets[rank], blocks.offsets[rank + 1]
-    own = blocks.own(rank)
-    incoming = adjacency[start:stop]
-    arrays: dict[str, npt.NDArray[Any]] = {"nodes": own, **_csr_arrays("incoming", incoming)}
-    outgoing = incoming
-    if graph.directed:
-        outgoing = transposed[start:stop]
-        arrays |= _csr_arrays("outgoing", outgoing)
-    known = np.union1d(np.arange(start, stop), np.union1d(incoming.indices, outgoing.indices))
-    known = known.astype(np.int64)
-    arrays |= {"known": known, "sums_plain": sums.plain[known], "sums_looped": sums.looped[known]}
-    if sp.issparse(graph.features):
-        arrays |= _csr_arrays("features", graph.features[own])
-    else:
-        arrays["features"] = graph.features[own]
-    arrays["labels"] = graph.labels[own]
-    for split in ("train", "val", "test"):
-        arrays[f"{split}_mask"] = getattr(graph, f"{split}_mask")[own]
-    return arrays
-
-
-def _csr_arrays(name: str, matrix: sp.csr_array) -> dict[str, npt.NDArray[Any]]:
-    return {f"{name}_{field}": getattr(matrix, field) for field in ("data", "indices", "indptr")}
-
-
-def _save(path: Path, array: npt.NDArray[Any]) -> str:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
-    return _checksum(path)
-
-
-def _checksum_of_facts(manifest: dict[str, Any]) -> str:
+def checksum_of_facts(manifest: dict[str, Any]) -> str:
     """Of the facts, not of their spelling in the file."""
     return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
 

@@ -41,8 +41,15 @@ class TorchSparseKernel:
         )
 
     def multiply(self, prepared: Any, dense: torch.Tensor) -> torch.Tensor:
-        """`A H` as a new tensor `[m, f]`."""
-        product: torch.Tensor = self._package.matmul(prepared, dense.contiguous())
+        """`A H` as a new tensor `[m, f]`.
+
+        An empty one is made here, since the package divides by its size; for an operand that requires a
+        gradient the package would sort a transpose of its own.
+        """
+        rows = prepared.size(0)
+        if not rows or not dense.numel():
+            return dense.new_zeros(rows, dense.shape[1])
+        product: torch.Tensor = self._package.matmul(prepared, dense.detach().contiguous())
         return product
 
     def accumulate(self, prepared: Any, dense: torch.Tensor, out: torch.Tensor) -> None:

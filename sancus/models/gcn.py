@@ -23,7 +23,7 @@ class GCN(LayerStack):
 
     normalisation = "symmetric"
 
-    def make_layer(self, f_in: int, f_out: int) -> GCNLayer:
+    def make_layer(self, f_in: int, f_out: int, *, last: bool) -> GCNLayer:
         """Weight and bias."""
         return GCNLayer(f_in, f_out)
 

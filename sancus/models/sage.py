@@ -24,7 +24,7 @@ class GraphSAGE(LayerStack):
 
     normalisation = "mean"
 
-    def make_layer(self, f_in: int, f_out: int) -> SAGELayer:
+    def make_layer(self, f_in: int, f_out: int, *, last: bool) -> SAGELayer:
         """Two weights and a bias."""
         return SAGELayer(f_in, f_out)
 

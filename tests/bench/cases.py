@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,14 +80,14 @@ def tensors(matrix: sp.csr_array) -> Csr:
     )
 
 
-def products(matrix: sp.csr_array, dense: torch.Tensor) -> dict[str, Run]:
-    """`A H` by everything that is installed; each call allocates its result."""
+def products(matrix: sp.csr_array, dense: torch.Tensor, names: Iterable[str]) -> dict[str, Run]:
+    """`A H` by those of `names` (keys of `MAKERS`) that are installed; each call allocates its result."""
     csr, found = tensors(matrix), {}
-    for name, make in MAKERS.items():
+    for name in names:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                found[name] = make(csr, matrix, dense)
+                found[name] = MAKERS[name](csr, matrix, dense)
             except ImportError:
                 continue
     return found
@@ -107,7 +107,12 @@ def _torch(csr: Csr, matrix: sp.csr_array, dense: torch.Tensor) -> Run:
 def _torch_sparse(csr: Csr, matrix: sp.csr_array, dense: torch.Tensor) -> Run:
     package = importlib.import_module("torch_sparse")
     adjacency = package.SparseTensor(
-        rowptr=csr.crow, col=csr.col.long(), value=csr.value, sparse_sizes=csr.shape, trust_data=True
+        rowptr=csr.crow,
+        col=csr.col.long(),
+        value=csr.value,
+        sparse_sizes=csr.shape,
+        is_sorted=True,
+        trust_data=True,
     )
     return lambda: package.matmul(adjacency, dense)
 

@@ -24,7 +24,7 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process
 
 
 def interleaved(
-    runs: Mapping[str, Run], rounds: int, clock: object = time.perf_counter
+    runs: Mapping[str, Run], rounds: int, clock: Clock = time.perf_counter
 ) -> dict[str, list[float]]:
     """Seconds of each run in each round; the first round is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -49,7 +49,7 @@ def spmm_table(matrix: sp.csr_array, shape: str, columns: int, flags: argparse.N
     """One graph and one width."""
     dense = torch.randn(matrix.shape[1], columns)
     add, moved = stream_add()
-    runs = {name: run for name, run in products(matrix, dense).items() if name in flags.products}
+    runs = products(matrix, dense, flags.products)
     times = interleaved({**runs, "": add}, flags.rounds, CLOCKS[flags.clock])
     bandwidth = moved / statistics.median(times.pop("")) / 1e9
     gathered = matrix.nnz * columns * 4 / 1e9

@@ -31,8 +31,8 @@ def _all_threads() -> Any:
 @pytest.mark.parametrize("name", MAKERS)
 def test_spmm(benchmark: Any, name: str, shape: str, columns: int) -> None:
     matrix: sp.csr_array = matrix_of(shape)
-    runs = products(matrix, torch.randn(matrix.shape[1], columns))
-    if name not in runs:
+    runs = products(matrix, torch.randn(matrix.shape[1], columns), [name])
+    if not runs:
         pytest.skip(f"{name} is not installed")
     benchmark.extra_info["gathered_bytes"] = matrix.nnz * columns * 4
     benchmark.pedantic(runs[name], rounds=3, warmup_rounds=1)

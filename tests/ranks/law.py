@@ -16,13 +16,19 @@ from sancus.graphs.shards import open_shard
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.plans import PLANS
+from sancus.plugins import load, parse
 from sancus.run import make_trainer
 from sancus.training.settings import TrainingSettings
 from tests.graphs import awkward_graph, with_train_nodes
+from tests.processes import TOP
 
-EPOCHS = 3
+EPOCHS = 2
 TRAINING = TrainingSettings(epochs=EPOCHS, optimizer="sgd", lr=0.5, weight_decay=0.01, dtype="float64")
 CAGNET = FactorSettings(plan="block", reuse_input=False, order="aggregate-first", skip_input_gradient=False)
+SHAPE = ModelSettings(hidden=6, heads=2, output_heads=2, dropout=0.0)
+DEEP = replace(SHAPE, layers=3, norm="batch", residual=True, jumping="cat")
+NOISY = replace(SHAPE, norm="layer", dropout=0.4, attention_dropout=0.4)
+WEIGHS_EDGES = ("gat", "gatv2")
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Case:
     model: str = "gcn"
     factors: FactorSettings = field(default_factory=FactorSettings)
     shape: ModelSettings = field(default_factory=lambda: ModelSettings(hidden=5, dropout=0.0))
+    training: TrainingSettings = TRAINING
     train_nodes: tuple[int, ...] = ()
 
     def make_graph(self) -> Graph:
@@ -42,25 +49,24 @@ class Case:
         return with_train_nodes(graph, list(self.train_nodes)) if self.train_nodes else graph
 
     def config(self) -> Config:
-        return Config(model=self.model, factors=self.factors, shape=self.shape, training=TRAINING)
+        return Config(model=self.model, factors=self.factors, shape=self.shape, training=self.training)
 
 
 def cases() -> list[Case]:
-    """Model × plan × partition, and each saving, depth and kind of graph."""
+    """Model × plan × partition, and each saving, depth, task and kind of graph."""
     found = []
-    for model in MODELS:
-        for plan in PLANS:
-            for partitioner in (*PARTITIONERS, "with-empty-block"):
-                name = f"{model}-{plan}-{partitioner}"
-                found.append(Case(name, {}, partitioner, model, FactorSettings(plan=plan)))
-            factors = FactorSettings(plan=plan)
+    for plan in PLANS:
+        factors = FactorSettings(plan=plan)
+        for partitioner in (*PARTITIONERS, "with-empty-block"):
+            found.append(Case(f"gcn-{plan}-{partitioner}", {}, partitioner, "gcn", factors))
+        found.append(Case(f"gcn-{plan}-undirected", {"directed": False}, "random", "gcn", factors))
+        for model in ("gcn", "sage"):
             deep = ModelSettings(layers=4, hidden=6, dropout=0.0, norm="layer", residual=True)
             found += [
-                Case(f"{model}-{plan}-cagnet", {}, "metis", model, replace(CAGNET, plan=plan)),
+                Case(f"{model}-{plan}-cagnet", {}, "with-empty-block", model, replace(CAGNET, plan=plan)),
                 Case(f"{model}-{plan}-deep", {}, "metis", model, factors, deep),
                 Case(f"{model}-{plan}-sparse", {"sparse": True}, "metis", model, factors),
                 Case(f"{model}-{plan}-weighted", {"weighted": True}, "random", model, factors),
-                Case(f"{model}-{plan}-undirected", {"directed": False}, "random", model, factors),
                 Case(f"{model}-{plan}-few", {}, "contiguous", model, factors, train_nodes=(0, 3)),
             ]
     for order in ("auto", "aggregate-first", "transform-first"):
@@ -72,12 +78,69 @@ def cases() -> list[Case]:
                     found.append(Case(name, {"sparse": sparse}, "random", "sage", factors))
     widening = ModelSettings(layers=3, hidden=11, dropout=0.0)
     found += [
-        Case("multilabel", {"multilabel": True}, "metis", "sage"),
         Case("widening", {}, "random", "gcn", shape=widening),
         Case("widening-cagnet", {}, "random", "gcn", CAGNET, widening),
         Case("one-layer", {}, "random", "gcn", shape=ModelSettings(layers=1, dropout=0.0)),
     ]
+    return found + model_cases() + task_cases()
+
+
+def model_cases() -> list[Case]:
+    """Every model × every plan that it can use, on a directed graph; norms, jumps, noise, sparse rows."""
+    found = []
+    for model in MODELS:
+        for plan in plans_of(model):
+            saving, plain = FactorSettings(plan=plan), replace(CAGNET, plan=plan)
+            found += [
+                Case(f"{model}-{plan}", {"weighted": True}, "random", model, saving, SHAPE),
+                Case(f"{model}-{plan}-batch", {}, "with-empty-block", model, plain, DEEP),
+            ]
+        found += [
+            Case(f"{model}-sparse", {"sparse": True}, "metis", model, shape=replace(SHAPE, jumping="max")),
+            Case(f"{model}-noisy-halo", {"sparse": True}, "random", model, shape=NOISY),
+            Case(f"{model}-noisy-block", {}, "random", model, CAGNET, NOISY, train_nodes=(0, 3)),
+        ]
+    bare = replace(SHAPE, edge_weights=False)
+    found += [
+        Case(f"{model}-edges-count-1", {"weighted": True}, "random", model, shape=bare)
+        for model in ("gcn", "sage", "gin")
+    ]
+    own = f"{TOP / 'examples' / 'my_model.py'}:Net"
+    found += [
+        Case(f"own-model-{plan}", {}, "random", own, FactorSettings(plan=plan), NOISY) for plan in PLANS
+    ]
     return found
+
+
+def task_cases() -> list[Case]:
+    """Several labels a node, class weights, smoothing, and training on the training subgraph."""
+    balanced = replace(TRAINING, class_weights="balanced", label_smoothing=0.2)
+    given = replace(TRAINING, class_weights="1,0.5,2")
+    inductive = replace(TRAINING, inductive=True)
+    several = {"multilabel": True}
+    found = [
+        Case("multilabel", several, "metis", "sage"),
+        Case("multilabel-auc", several, "metis", "gcn", training=replace(TRAINING, metric="roc-auc")),
+        Case("multilabel-balanced", several, "random", "gcn", training=balanced),
+        Case("balanced", {}, "random", "gcn", training=balanced),
+        Case("class-weights", {}, "metis", "gcn", training=given),
+        Case("smooth", {}, "metis", "gcn", training=replace(TRAINING, label_smoothing=0.3)),
+        Case("inductive-few", {}, "contiguous", "gcn", training=inductive, train_nodes=(0, 1, 3)),
+        Case("inductive-sparse", {"sparse": True}, "random", "gat", CAGNET, SHAPE, inductive),
+    ]
+    return found + [
+        Case(f"inductive-{model}", {"weighted": True}, "metis", model, shape=DEEP, training=inductive)
+        for model in ("gcn", "sage", "gat", "gcnii")
+    ]
+
+
+def plans_of(model: str) -> list[str]:
+    """The plans that a model can use: what weighs edges by content needs rows, not sums."""
+    return [
+        plan
+        for plan in PLANS
+        if model not in WEIGHS_EDGES or load("plan", parse("plan", PLANS, plan)).picks_rows
+    ]
 
 
 def train_cases(transport: Transport, folders: dict[str, str]) -> dict[str, dict[str, Any]]:
@@ -95,9 +158,12 @@ def train_case(transport: Transport, case: Case, folder: Path) -> dict[str, Any]
         "losses": [],
         "logits": [],
         "gradients": [],
+        "scores": [],
     }
     for epoch in range(EPOCHS):
         note["logits"].append(trainer.logits())
+        if trainer.task.auc:
+            note["scores"].append(trainer.evaluate())
         note["losses"].append(trainer.train_epoch(epoch))
         named = trainer.model.named_parameters()
         note["gradients"].append({name: p.grad.clone() for name, p in named if p.grad is not None})

@@ -51,9 +51,9 @@ def train(flags: str, says: str, **more: Any) -> Mistake:
 MISTAKES = {
     "command": Mistake("trian", r"Unknown command .*train"),
     "flag": train("--rank 2", r"Unknown option: --rank\. Did you mean --ranks"),
-    "preset": train("--preset cagnett", r"'cagnett' .*cagnet, exact.*did you mean cagnet\?"),
+    "preset": train("--preset cagnett", r"'cagnett' .*cagnet, digest, exact.*did you mean cagnet\?"),
     "plan": train("--plan hallo", r"plan 'hallo' .*block, halo.*did you mean halo\?"),
-    "model": train("--model gnc", r"model 'gnc' .*gcn, sage.*did you mean gcn\?"),
+    "model": train("--model gnc", r"model 'gnc' .*gcn, gcnii.*did you mean gin or gcn\?"),
     "partitioner": train("--partitioner metsi", r"'metsi' .*contiguous.*did you mean metis\?"),
     "policy": train("--staleness alway", r"policy 'alway' .*did you mean always\?"),
     "backward policy": train("--backward alway", r"policy 'alway' .*did you mean always\?"),
@@ -64,7 +64,7 @@ MISTAKES = {
     "shape": Mistake("train reddit@0.1", r"did you mean synthetic:reddit@0.1\?"),
     "graph setting": Mistake("train synthetic:nodes=many", r"nodes='many' is not a whole number"),
     "graph file": Mistake("train {folder}/none.npz", r"none\.npz' does not exist"),
-    "graph suffix": Mistake("train {folder}/file.txt", r"must be a \.npz"),
+    "graph suffix": Mistake("train {folder}/file.txt", r"file\.txt: no labels; put labels\.csv"),
     "no archive": Mistake("train {folder}/noise.npz", r"noise\.npz: is not a \.npz archive"),
     "empty mask": Mistake("train {folder}/mask.npz", r"mask\.npz: val_mask selects no node"),
     "label": Mistake(
@@ -302,7 +302,7 @@ def earlier(tmp_path: Path) -> Path:
         ("--config CONFIG", {"out": None, "overwrite": False, "quiet": False, "order": "transform-first"}),
         ("--config CONFIG", {"skip_input_gradient": False}),  # completed by the preset that the file names
         ("synthetic --config CONFIG --epochs 9", {"data": "synthetic", "epochs": 9, "ranks": 3}),
-        ("--config CONFIG --preset exact", {"plan": "halo", "order": "auto", "epochs": 7, "preset": "exact"}),
+        ("--config CONFIG --preset exact", {"plan": "auto", "order": "auto", "epochs": 7, "preset": "exact"}),
     ],
 )
 def test_flags_beat_presets_beat_files(args: str, expected: dict[str, Any], earlier: Path) -> None:

@@ -270,7 +270,7 @@ def test_fingerprint_is_that_of_the_bytes(tmp_path: Path) -> None:
     [
         ("synthetc", "did you mean synthetic?"),
         ("nowhere/graph.npz", "'nowhere/graph.npz' does not exist; give the path of a .npz file"),
-        ("graph.pt", "not '.pt'"),
+        ("graph.pt", "'graph.pt' does not exist; give the path of a .npz file, of a folder"),
         ("nowhere/graph", "does not exist; give the path of a .npz file"),
         ("reddit@0.05", "did you mean synthetic:reddit@0.05?"),
         ("", "does not exist; give synthetic, the path of a .npz file"),
@@ -288,9 +288,9 @@ def test_unknown_source(source: str, says: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_file_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "graph.csv").write_text("0,1\n")
-    with pytest.raises(UserError, match=r"suffix '.csv'; a graph file must be a .npz"):
+    with pytest.raises(UserError, match=r"graph.csv: no labels; put labels.csv"):
         check_source(str(tmp_path / "graph.csv"))
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="no reader knows this folder"):
         check_source(str(tmp_path))
 
 

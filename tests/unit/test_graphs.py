@@ -23,6 +23,8 @@ from sancus.graphs import shards
 from sancus.graphs.blocks import Blocks
 from sancus.graphs.graph import Graph, from_edges
 from sancus.graphs.normalise import Normalisation, RowSums, normalise, normalise_transposed, row_sums
+from sancus.graphs.shard_files import NpyFile
+from sancus.graphs.shard_writer import write_shards
 from sancus.run import Job
 from tests.graphs import awkward_graph, shards_of
 from tests.reference import dense_adjacency
@@ -283,22 +285,22 @@ def test_another_format_is_refused(whole: Path) -> None:
         shards.open_shard(whole, 0)
 
 
-@pytest.mark.parametrize("after", [0, 5])
+@pytest.mark.parametrize("after", [0, 5, 25])
 def test_a_full_disk_leaves_nothing_behind(
     after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved, original = [], np.save
+    written, original = [], NpyFile.write
 
-    def fill(file: Any, array: Any, **options: Any) -> None:
-        saved.append(array)
-        if len(saved) > after:
+    def fill(file: NpyFile, data: bytes) -> None:
+        written.append(data)
+        if len(written) > after:
             raise OSError(errno.ENOSPC, "No space left on device")
-        original(file, array, **options)
+        original(file, data)
 
-    monkeypatch.setattr(np, "save", fill)
+    monkeypatch.setattr(NpyFile, "write", fill)
     target = tmp_path / "shards" / "here"
     with pytest.raises(UserError, match=r"cannot write shards to .*: No space left on device; free space"):
-        shards.write_shards(awkward_graph(), np.zeros(23, np.int64), 1, "contiguous", target)
+        write_shards(awkward_graph(), np.zeros(23, np.int64), 1, "contiguous", target)
     assert list((tmp_path / "shards").iterdir()) == []
 
 

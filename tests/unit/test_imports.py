@@ -25,6 +25,9 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.api": EVERYTHING,  # the same pieces, for programs
     "sancus.__main__": {"sancus.cli"},
     "sancus.cli": EVERYTHING,
+    "sancus.cli_runs": EVERYTHING,
+    "sancus.cli_data": EVERYTHING,
+    "sancus.predict": EVERYTHING,  # loads a finished run, and uses it
     "sancus.run": EVERYTHING,  # assembles one rank's job
     "sancus.session": EVERYTHING,  # runs it, and writes its files
     "sancus.prepare": {
@@ -36,6 +39,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.partition",
         "sancus.runfiles",
     },
+    "sancus.estimate": EVERYTHING,  # counts what run will do, from the same parts
     "sancus.partition": {"partitioners", "sancus.datasets", "sancus.graphs"},
     "sancus.compare": {"sancus.runfiles"},
     "sancus.runfiles": {"sancus.config", "sancus.launch", "sancus.metrics"},
@@ -63,7 +67,7 @@ LAYERS: dict[str, set[str] | None] = {
         "staleness",
         "sancus.metrics",
     },
-    "sancus.datasets": {"sancus.graphs"},
+    "sancus.datasets": {"partitioners", "sancus.graphs"},
     "sancus.graphs": {"partitioners", "sancus.kernels"},
     "sancus.plans": {"sancus.graphs", "sancus.kernels"},
     "sancus.codecs": {"sancus.kernels"},

@@ -68,6 +68,26 @@ def test_a_column_is_the_same_alone_and_among_others() -> None:
         assert torch.equal(product(matrix, dense[:, first:last]), together[:, first:last])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [513, 602, 640])
+def test_panels_of_long_rows_do_not_change_a_bit(
+    dtype: torch.dtype, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is copied panel by panel, because H is large, is summed as it was; also with strides and `+=`."""
+    matrix = power_law(200, 200 * calls.LEAST_REUSE, dtype)
+    wide, start = torch.randn(200, width + 5, dtype=dtype), torch.randn(200, width, dtype=dtype)
+    dense = wide[:, 3 : width + 3]
+    assert dense.numel() * dense.element_size() < calls.LEAST_BYTES
+    results = []
+    for least in (calls.LEAST_BYTES, 0):
+        monkeypatch.setattr(calls, "LEAST_BYTES", least)
+        assert calls._pays_in_panels(len(matrix.col), dense) == (not least)
+        total = start.clone()
+        calls.spmm((matrix.crow, matrix.col), matrix.value, dense, total, accumulate=True)
+        results.append((product(matrix, dense), total))
+    assert all(torch.equal(direct, panels) for direct, panels in zip(*results, strict=True))
+
+
 @pytest.mark.parametrize("isa", range(len(library.ISAS)))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])

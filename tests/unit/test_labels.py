@@ -13,7 +13,7 @@ from sancus.comm.base import Transport
 from sancus.config import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.labels import LabelDraw
-from sancus.graphs.shards import open_shard
+from sancus.graphs.shards import Shard, open_shard
 from sancus.models.settings import ModelSettings
 from sancus.run import make_trainer
 from sancus.training.settings import TrainingSettings
@@ -27,18 +27,23 @@ TRAINING = TrainingSettings(
 )
 
 
-def trainer_of(transport: Transport, folder: Path, **factors: Any) -> Any:
+def shards_in(folder: Path, ranks: int) -> list[Shard]:
+    """Opened one after another: threads must not parse the headers of arrays at the same time."""
+    return [open_shard(folder, rank) for rank in range(ranks)]
+
+
+def trainer_of(transport: Transport, shards: list[Shard], **factors: Any) -> Any:
     shape = ModelSettings(hidden=5, dropout=0.0)
     config = Config(factors=FactorSettings(kernel="torch", **factors), shape=shape, training=TRAINING)
-    trainer = make_trainer(config, open_shard(folder, transport.rank), transport, torch.device("cpu"))
+    trainer = make_trainer(config, shards[transport.rank], transport, torch.device("cpu"))
     for number, parameter in enumerate(trainer.model.parameters()):  # threads share torch's generator
         noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
         parameter.data.copy_(0.5 * noise)
     return trainer
 
 
-def losses_of(transport: Transport, folder: Path, **factors: Any) -> list[float]:
-    return [record["loss"] for record in trainer_of(transport, folder, **factors).epochs()]
+def losses_of(transport: Transport, shards: list[Shard], **factors: Any) -> list[float]:
+    return [record["loss"] for record in trainer_of(transport, shards, **factors).epochs()]
 
 
 def test_draws_are_of_the_node_and_anew_every_epoch() -> None:
@@ -59,11 +64,11 @@ def test_every_way_of_sending_the_input_is_the_same_training(
     graph = awkward_graph(sparse=sparse, multilabel=multilabel)
     expected = None
     for ranks in (1, 3):
-        folder = shards_of(graph, "random", ranks, tmp_path / str(ranks))
+        shards = shards_in(shards_of(graph, "random", ranks, tmp_path / str(ranks)), ranks)
         for plan in ("halo", "block", "prepost"):
             for reuse in (True, False):
                 asked = {"plan": plan, "reuse_input": reuse, "broadcast": "library"}
-                found = results(run_threads(ranks, lambda t, f=folder, a=asked: losses_of(t, f, **a)))
+                found = results(run_threads(ranks, lambda t, s=shards, a=asked: losses_of(t, s, **a)))
                 expected = expected or found[0]
                 for losses in found:
                     np.testing.assert_allclose(losses, expected, rtol=1e-10)
@@ -71,17 +76,17 @@ def test_every_way_of_sending_the_input_is_the_same_training(
 
 def test_a_gcn_with_labels_equals_its_formula(tmp_path: Path) -> None:
     graph = awkward_graph()
-    folder = shards_of(graph, "random", 1, tmp_path)
+    shards = shards_in(shards_of(graph, "random", 1, tmp_path), 1)
 
     def first_loss(transport: Transport) -> tuple[float, dict[str, torch.Tensor], torch.Tensor]:
-        trainer = trainer_of(transport, folder)
+        trainer = trainer_of(transport, shards)
         weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         loss = trainer.train_epoch(0)
         trainer.model.load_state_dict(weights)
         return loss, weights, trainer.logits()
 
     loss, weights, logits = results(run_threads(1, first_loss))[0]
-    nodes = torch.from_numpy(open_shard(folder, 0).nodes.copy())
+    nodes = torch.from_numpy(shards[0].nodes.copy())
     a, x = dense_adjacency(graph, "symmetric"), dense_features(graph)
     labels = torch.from_numpy(np.array(graph.labels))
     train = torch.from_numpy(np.array(graph.train_mask))
@@ -103,10 +108,10 @@ def test_a_gcn_with_labels_equals_its_formula(tmp_path: Path) -> None:
 
 def test_the_score_of_training_nodes_never_sees_their_labels(tmp_path: Path) -> None:
     """Evaluation shows all training labels; the training score is that of nodes that did not show theirs."""
-    folder = shards_of(awkward_graph(), "random", 1, tmp_path)
+    shards = shards_in(shards_of(awkward_graph(), "random", 1, tmp_path), 1)
 
     def counted(transport: Transport) -> tuple[float, int, int]:
-        trainer = trainer_of(transport, folder)
+        trainer = trainer_of(transport, shards)
         trainer.train_epoch(0)
         rows = trainer.task.rows["train"]
         shown = trainer.exchange.label_draw(RATE).chosen(trainer.exchange.nodes[rows])
@@ -117,10 +122,9 @@ def test_the_score_of_training_nodes_never_sees_their_labels(tmp_path: Path) -> 
 
 
 def test_under_drop_remote_labels_are_absent_too(tmp_path: Path) -> None:
-    graph = awkward_graph()
-    folder = shards_of(graph, "random", 3, tmp_path)
+    shards = shards_in(shards_of(awkward_graph(), "random", 3, tmp_path), 3)
     whole, alone = (
-        results(run_threads(3, lambda t, p=policy: losses_of(t, folder, staleness=p, backward=p)))[0]
+        results(run_threads(3, lambda t, p=policy: losses_of(t, shards, staleness=p, backward=p)))[0]
         for policy in ("always", "drop")
     )
     assert whole != alone

@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partitioners import PARTITIONERS
+from partitioners.bytegnn import ByteGnn, neighbourhood_blocks
+from partitioners.ldg import Ldg
 from partitioners.metis import Metis, fill_empty, undirected
+from partitioners.pieces import csr_pieces, rows_of_entries
 from partitioners.quality import quality
 from partitioners.random import Random
 
@@ -129,7 +132,7 @@ def test_the_seed_matters(name: str) -> None:
 
 def test_metis_refuses_an_unknown_balance() -> None:
     with pytest.raises(ValueError, match="'edges' is not one of rows, nonzeros"):
-        Metis(balance="edges")  # type: ignore[arg-type]
+        Metis(balance="edges")
 
 
 @pytest.mark.parametrize("parts", [2, 4, 16])
@@ -205,7 +208,10 @@ def test_quality_counts_what_a_loop_counts(case: tuple[sp.csr_array, int], data:
     assert found.edge_cut_share == pytest.approx(cut / max(1, sum(nonzeros)))
     assert found.rows_imbalance == pytest.approx(max(rows) * parts / nodes)
     assert found.nonzeros_imbalance == pytest.approx(max(nonzeros) * parts / max(1, sum(nonzeros)) or 1)
-    assert found.payload_rows == {"block": (parts - 1) * nodes, "halo": len(crossing)}
+    assert {k: found.payload_rows[k] for k in ("block", "halo")} == {
+        "block": (parts - 1) * nodes,
+        "halo": len(crossing),
+    }
     assert found.halo_sent == tuple(sum(part[u] == owner for _, u in crossing) for owner in range(parts))
     assert found.halo_received == tuple(sum(i == receiver for i, _ in crossing) for receiver in range(parts))
 
@@ -229,3 +235,138 @@ def test_quality_is_ready_for_json() -> None:
 def test_quality_refuses_a_bad_assignment(assignment: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quality(sp.csr_array((3, 3)), np.array(assignment), 2)
+
+
+# Partitioners that know training
+
+
+def split_of(nodes: int, seed: int = 0) -> Any:
+    """1 training, 2 validation, 3 test; the first nodes train, so that a cut by rows alone is uneven."""
+    splits = np.full(nodes, 3, np.int8)
+    splits[: nodes // 5] = 1
+    splits[nodes // 5 : nodes // 3] = 2
+    return splits
+
+
+def imbalance(assignment: Any, chosen: Any, parts: int) -> float:
+    counts = np.bincount(assignment[chosen], minlength=parts)
+    return float(counts.max() / counts.mean())
+
+
+def ring_of_groups(groups: int, size: int, seed: int) -> sp.csr_array:
+    """Dense groups in a ring, in the order of the nodes: the best cut keeps the first nodes together."""
+    draws = np.random.default_rng(seed)
+    group = np.arange(groups * size) // size
+    near = (group[:, None] - group[None, :]) % groups
+    chance = np.where(near == 0, 0.3, np.where((near == 1) | (near == groups - 1), 0.02, 0.0))
+    dense = draws.random(chance.shape) < chance
+    return sp.csr_array((dense | dense.T).astype(np.float32))
+
+
+def test_metis_balances_several_things_at_once() -> None:
+    adjacency, splits = ring_of_groups(12, 50, seed=1), split_of(600)
+    alone = Metis().assign(adjacency, 3, splits)
+    together = Metis(balance="rows+nonzeros+train+val+test").assign(adjacency, 3, splits)
+    assert imbalance(alone, splits == 1, 3) > 1.5
+    for kind in (1, 2, 3):
+        assert imbalance(together, splits == kind, 3) < 1.3
+    assert quality(adjacency, together, 3).rows_imbalance < 1.15
+    assert (
+        quality(adjacency, together, 3).edge_cut
+        < quality(adjacency, Random().assign(adjacency, 3), 3).edge_cut
+    )
+    np.testing.assert_array_equal(
+        together, Metis(balance="rows+nonzeros+train+val+test").assign(adjacency, 3, splits)
+    )
+
+
+@pytest.mark.parametrize("balance", ["", "rows+", "rows+rows", "rows+weights"])
+def test_metis_refuses_a_wrong_sum_of_balances(balance: str) -> None:
+    with pytest.raises(ValueError, match=r"balance="):
+        Metis(balance=balance)
+
+
+def test_several_constraints_without_a_split_are_those_that_exist() -> None:
+    adjacency = two_communities(100, seed=2)
+    found = Metis(balance="rows+train+val+test").assign(adjacency, 2)
+    np.testing.assert_array_equal(found, Metis().assign(adjacency, 2))
+
+
+def test_bytegnn_blocks_by_hand() -> None:
+    """A path 0-1-2-3-4-5-6, centres 0 and 3: two hops from 3 win over one from 0 only where 0 is later."""
+    rows = np.arange(6)
+    path = sp.csr_array((np.ones(6), (rows, rows + 1)), shape=(8, 8))  # node 7 is alone
+    starts, neighbours = undirected(path)
+    centres = np.isin(np.arange(8), [0, 3])
+    assert neighbourhood_blocks(starts, neighbours, centres, 1).tolist() == [0, 0, 1, 1, 1, 2, 3, 4]
+    assert neighbourhood_blocks(starts, neighbours, centres, 2).tolist() == [0, 0, 1, 1, 1, 1, 2, 3]
+    assert neighbourhood_blocks(starts, neighbours, centres, 0).tolist() == [0, 2, 3, 1, 4, 5, 6, 7]
+
+
+def test_bytegnn_balances_the_splits_and_cuts_less_than_random() -> None:
+    adjacency, splits = ring_of_groups(12, 50, seed=3), split_of(600)
+    found = ByteGnn().assign(adjacency, 4, splits)
+    for kind in (1, 2, 3):
+        assert imbalance(found, splits == kind, 4) < 1.25
+    cut = [quality(adjacency, a, 4).edge_cut for a in (found, Random().assign(adjacency, 4))]
+    assert cut[0] < 0.9 * cut[1]
+
+
+def test_bytegnn_follows_algorithm_2_on_two_blocks() -> None:
+    """Two cliques with one training node each: the second goes where balance is, not to the first."""
+    clique = np.ones((4, 4)) - np.eye(4)
+    adjacency = sp.csr_array(sp.block_diag([clique, clique]))
+    splits = np.array([1, 0, 0, 0, 1, 0, 0, 0], np.int8)
+    found = ByteGnn(hops=1).assign(adjacency, 2, splits)
+    assert len(set(found[:4])) == 1 and len(set(found[4:])) == 1 and found[0] != found[4]
+
+
+@pytest.mark.parametrize("wrong", [{"hops": -1}, {"train": -1.0}, {"train": 0.0, "val": 0.0, "test": 0.0}])
+def test_bytegnn_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"hops=-1|weights"):
+        ByteGnn(**wrong)
+
+
+def test_ldg_keeps_capacity_and_improves_with_passes() -> None:
+    adjacency = ring_of_groups(16, 40, seed=4)
+    cut = {}
+    for passes in (1, 10):
+        found = Ldg(passes=passes).assign(adjacency, 4)
+        assert np.bincount(found, minlength=4).tolist() == [160] * 4
+        cut[passes] = quality(adjacency, found, 4).edge_cut
+    assert cut[10] < cut[1] < quality(adjacency, Random().assign(adjacency, 4), 4).edge_cut
+
+
+def test_a_cover_is_never_larger_than_the_halo() -> None:
+    """A star cut in two: the hub's part gets one row, sums instead of leaves."""
+    star = np.zeros((9, 9))
+    star[0, 1:] = 1
+    found = quality(sp.csr_array(star), np.array([0] + [1] * 8), 2)
+    assert found.payload_rows == {"block": 9, "halo": 8, "prepost": 1}
+    assert (
+        "prepost" not in quality(sp.csr_array(star), np.array([0] + [1] * 8), 2, cover_limit=7).payload_rows
+    )
+
+
+@property_test
+@given(case=cut_graphs())
+def test_covers_are_at_most_the_halo_in_either_direction(case: tuple[sp.csr_array, int]) -> None:
+    adjacency, parts = case
+    part = Random().assign(adjacency, parts)
+    forward = quality(adjacency, part, parts).payload_rows
+    turned = quality(sp.csr_array(adjacency.T), part, parts).payload_rows
+    assert forward["prepost"] == turned["prepost"] <= min(forward["halo"], turned["halo"])
+
+
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    adjacency = two_communities(60, seed=9)
+    part = Random().assign(adjacency, 3)
+    whole = quality(adjacency, part, 3)
+    monkeypatch.setattr(csr_pieces, "__defaults__", (7,))
+    assert quality(adjacency, part, 3) == whole
+
+
+def test_pieces_of_a_pointer_beyond_32_bits() -> None:
+    pointer = np.array([0, 2**31, 2**31 + 5, 2**32 + 1, 2**33])
+    assert [(p.start, p.stop) for p in csr_pieces(pointer, 2**31 + 10)] == [(0, 2), (2, 3), (3, 4)]
+    assert rows_of_entries(np.array([2**33, 2**33 + 2, 2**33 + 3]), slice(0, 2)).tolist() == [0, 0, 1]

@@ -1,0 +1,134 @@
+"""`.npz` archives that are not trusted: no pickle, no bomb, no header that lies; large arrays stay on disk.
+
+A member that is stored without compression (what `numpy.savez` writes) and is large is mapped, not read, so
+that features never have to fit in memory. What is compressed is read once its size is known to be reasonable.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sancus.datasets.fields import Fields
+from sancus.errors import UserError
+
+Array = npt.NDArray[Any]
+
+DAMAGE = (
+    OSError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    MemoryError,
+    NotImplementedError,
+    OverflowError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+MAPPED = 1 << 26  # bytes: a stored member of this size or more is mapped
+BOMB_BYTES = 1 << 30  # unpacked size from which a suspicious ratio is refused
+BOMB_RATIO = 200  # unpacked to packed
+LOCAL_HEADER = 30  # bytes of a zip's local file header before name and extra field
+
+
+def read_npz(path: Path, known: Collection[str]) -> Fields:
+    """The known arrays of a file; other members are not looked at, so that they may be anything."""
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{path}: is not a .npz archive, or is truncated; write it again with numpy.savez")
+    arrays: dict[str, Array] = {}
+    field = "file"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            wanted = {name: members[name] for name in known if name in members}
+            check_ratio(path, sum(info.file_size for info in wanted.values()), path.stat().st_size)
+            for field, info in wanted.items():
+                arrays[field] = _read_member(path, archive, info)
+    except ValueError as error:
+        if "allow_pickle" in str(error) or "Object arrays" in str(error):
+            raise UserError(f"{path}: {field} is a pickled object array; save it as plain numbers") from error
+        raise UserError(f"{path}: {field} is damaged ({line(error)}); write the file again") from error
+    except DAMAGE as error:
+        raise UserError(f"{path}: {field} is damaged ({line(error)}); write the file again") from error
+    return Fields(str(path), arrays)
+
+
+def read_npy(path: Path) -> Array:
+    """One `.npy`, mapped; its header is checked against the size of the file."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        if "allow_pickle" in str(error) or "Object arrays" in str(error) or "Python object" in str(error):
+            raise UserError(f"{path}: is a pickled object array; save it as plain numbers") from error
+        raise UserError(f"{path}: is damaged ({line(error)}); write the file again") from error
+    except DAMAGE as error:
+        raise UserError(f"{path}: is damaged ({line(error)}); write the file again") from error
+    if not isinstance(array, np.ndarray):
+        raise UserError(f"{path}: is an archive of several arrays; give a .npy with one")
+    return array
+
+
+def members_of(path: Path) -> set[str]:
+    """Names of the arrays of an archive; empty where it is none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except DAMAGE:
+        return set()
+
+
+def check_ratio(path: Path, unpacked: int, packed: int) -> None:
+    """Refuse what is a bomb, or looks like one."""
+    if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * max(1, packed):
+        raise UserError(
+            f"{path}: {packed:,} bytes unpack to {unpacked:,} (a zip bomb?); save it uncompressed"
+        )
+
+
+def line(error: Exception) -> str:
+    """An exception's text as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    with archive.open(info) as file:
+        shape, fortran, dtype = _read_header(file)
+        start = file.tell()
+        if dtype.hasobject:
+            raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+        count = int(np.prod(shape, dtype=object)) if shape else 1
+        if count * dtype.itemsize != info.file_size - start:
+            raise ValueError(f"its header says {count} × {dtype}, it holds {info.file_size - start} bytes")
+        if info.compress_type == zipfile.ZIP_STORED and info.file_size >= MAPPED:
+            offset = _data_offset(path, info) + start
+            return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
+    with archive.open(info) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    raise ValueError(f"has .npy version {version}; save it with a current numpy")
+
+
+def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where a member's bytes begin in the archive (its local header may differ from the directory's)."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(LOCAL_HEADER)
+    if len(header) < LOCAL_HEADER or header[:4] != b"PK\x03\x04":
+        raise zipfile.BadZipFile("no local header")
+    name, extra = struct.unpack("<HH", header[26:30])
+    return int(info.header_offset) + LOCAL_HEADER + int(name) + int(extra)

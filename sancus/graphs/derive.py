@@ -1,0 +1,85 @@
+"""Another graph on the same rows: the training subgraph alone, or every edge with weight 1.
+
+Each rank derives its shard from the one on disk. What it must know of other rows (whether they stay, their
+row sums) is a vector over all rows, which ranks add up from their own parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from sancus.graphs.normalise import row_sums
+from sancus.graphs.shards import Shard
+
+Vector = npt.NDArray[np.float64]
+Total = Callable[[Vector], Vector]  # the sum over ranks of vectors of equal length
+
+
+def training_shard(shard: Shard, total: Total) -> Shard:
+    """The rows of the training nodes, and the edges between them: what an inductive model may see."""
+    return _derived(shard, np.array(shard.mask("train")), total, weighted=True)
+
+
+def unweighted_shard(shard: Shard, total: Total) -> Shard:
+    """The same rows and edges, every edge with weight 1."""
+    return _derived(shard, np.ones(len(shard.nodes), bool), total, weighted=False)
+
+
+def _derived(shard: Shard, keep: npt.NDArray[np.bool_], total: Total, *, weighted: bool) -> Shard:
+    nodes, rank = int(shard.offsets[-1]), shard.rank
+    start, stop = shard.offsets[rank : rank + 2]
+    own = np.zeros(nodes)
+    own[start:stop] = keep
+    everyone = total(own) > 0
+    offsets = np.concatenate([[0], np.cumsum(everyone)])[shard.offsets].astype(np.int64)
+    arrays: dict[str, npt.NDArray[Any]] = {"nodes": shard.nodes[keep], "labels": shard.labels[keep]}
+    arrays |= {f"{split}_mask": shard.mask(split)[keep] for split in ("train", "val", "test")}
+    features = shard.features[keep]
+    arrays |= _parts("features", features) if sp.issparse(features) else {"features": features}
+    edges = {name: _cut(shard, name, keep, everyone, weighted) for name in _stored(shard)}
+    for name, matrix in edges.items():
+        arrays |= _parts(name, matrix)
+    arrays |= _sums(edges, offsets, rank, total)
+    graph = shard.manifest["graph"] | {"nodes": int(offsets[-1])}
+    return Shard(rank, shard.manifest | {"offsets": offsets.tolist(), "graph": graph}, arrays)
+
+
+def _stored(shard: Shard) -> list[str]:
+    return ["incoming", "outgoing"] if shard.manifest["graph"]["directed"] else ["incoming"]
+
+
+def _cut(
+    shard: Shard,
+    name: str,
+    keep: npt.NDArray[np.bool_],
+    everyone: npt.NDArray[np.bool_],
+    weighted: bool,
+) -> sp.csr_array:
+    matrix = shard.edges(name)[keep][:, everyone]
+    matrix = sp.csr_array(matrix)
+    matrix.sort_indices()
+    if not weighted:
+        matrix.data = np.ones_like(matrix.data)
+    return matrix
+
+
+def _sums(
+    edges: dict[str, sp.csr_array], offsets: npt.NDArray[np.int64], rank: int, total: Total
+) -> dict[str, npt.NDArray[Any]]:
+    """Row sums of own and neighbouring rows, as a shard on disk has them."""
+    start, stop = (int(offset) for offset in offsets[rank : rank + 2])
+    mine = row_sums(edges["incoming"], start)
+    plain, looped = np.zeros(offsets[-1]), np.zeros(offsets[-1])
+    plain[start:stop], looped[start:stop] = mine.plain, mine.looped
+    known = np.unique(np.concatenate([np.arange(start, stop), *(m.indices for m in edges.values())]))
+    known = known.astype(np.int64)
+    return {"known": known, "sums_plain": total(plain)[known], "sums_looped": total(looped)[known]}
+
+
+def _parts(name: str, matrix: sp.csr_array) -> dict[str, npt.NDArray[Any]]:
+    return {f"{name}_{field}": getattr(matrix, field) for field in ("data", "indices", "indptr")}

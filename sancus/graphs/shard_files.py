@@ -1,0 +1,101 @@
+"""The files of a shard, written piece by piece, and hashed as they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import xxhash
+
+from partitioners.pieces import csr_pieces
+from sancus.graphs.pieces import Array, Ids, index_type
+
+
+class NpyFile:
+    """One `.npy` of a known shape, appended to row by row; `checksum` is known when it is closed."""
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._digest = xxhash.xxh3_128()
+        self._dtype, self._missing = np.dtype(dtype), int(np.prod(shape, dtype=np.int64))
+        self._file = path.open("wb", buffering=0)
+        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_2_0(self, header)
+
+    def write(self, data: bytes) -> None:
+        """Bytes to the file and to its hash."""
+        self._digest.update(data)
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def append(self, array: Array) -> None:
+        """More of the array, in its order."""
+        self._missing -= array.size
+        if array.size:
+            self.write(memoryview(np.ascontiguousarray(array, self._dtype)).cast("B"))  # type: ignore[arg-type]
+
+    def __enter__(self) -> NpyFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+        self._file.close()
+        assert kind is not None or self._missing == 0, "a file of a shard is not complete"
+
+    @property
+    def checksum(self) -> str:
+        """Of the whole file."""
+        return self._digest.hexdigest()
+
+
+class ShardFolder:
+    """The folder of one rank while it is written; `checksums` are kept by file."""
+
+    def __init__(self, top: Path, rank: int) -> None:
+        self._top, self._rank = top, rank
+        self.checksums: dict[str, str] = {}
+
+    def open(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> NpyFile:
+        """A file to append to; `close` it here."""
+        return NpyFile(self._top / self._file(name), dtype, shape)
+
+    def close(self, name: str, file: NpyFile) -> None:
+        """Note the checksum of a file that is complete."""
+        self.checksums[self._file(name)] = file.checksum
+
+    def save(self, name: str, array: npt.NDArray[Any]) -> None:
+        """A whole array at once."""
+        with self.open(name, array.dtype, array.shape) as file:
+            file.append(array)
+        self.close(name, file)
+
+    def save_rows(self, name: str, matrix: sp.csr_array, rows: Ids, column_of: Ids | None) -> Array:
+        """Rows of a CSR, with columns renumbered by `column_of` and sorted; marks of used columns."""
+        pointer = np.concatenate([[0], np.cumsum(np.diff(matrix.indptr)[rows], dtype=np.int64)])
+        used = np.zeros(matrix.shape[1], bool)
+        index = index_type(max(int(pointer[-1]), matrix.shape[1]))
+        length = (int(pointer[-1]),)
+        with (
+            self.open(f"{name}_data", matrix.data.dtype, length) as data,
+            self.open(f"{name}_indices", index, length) as indices,
+        ):
+            for piece in csr_pieces(pointer):
+                part = matrix[rows[piece]]
+                if column_of is not None:
+                    columns = column_of[part.indices]
+                    part = sp.csr_array((part.data, columns, part.indptr), shape=part.shape)
+                    part.sort_indices()
+                data.append(part.data)
+                indices.append(part.indices)
+                used[part.indices] = True
+        self.close(f"{name}_data", data)
+        self.close(f"{name}_indices", indices)
+        self.save(f"{name}_indptr", pointer.astype(index))
+        return used
+
+    def _file(self, name: str) -> str:
+        return f"rank-{self._rank}/{name}.npy"

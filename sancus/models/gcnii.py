@@ -1,0 +1,45 @@
+"""GCNII (Chen, Wei, Huang, Ding and Li 2020)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from sancus.exchange.exchange import Exchange
+from sancus.models.deep import DeepStack
+from sancus.models.stack import glorot
+
+
+class GCNIILayer(nn.Module):
+    """`W^ℓ`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = glorot(width, width)
+
+
+class GCNII(DeepStack):
+    """GCNII: initial residual and identity mapping, for many layers (Chen et al. 2020, eq. 5).
+
+    `H^ℓ = σ(((1 − α) Â H^(ℓ-1) + α H^0) ((1 − β_ℓ) I + β_ℓ W^ℓ))` with `β_ℓ = log(λ/ℓ + 1)`.
+    """
+
+    def make_layer(self) -> GCNIILayer:
+        """One square weight."""
+        return GCNIILayer(self.settings.hidden)
+
+    def steps(self, first: torch.Tensor, exchange: Exchange, dropout: float) -> list[torch.Tensor]:
+        """Every layer also sees the rows of the dense layer."""
+        alpha, made = self.settings.gcnii_alpha, []
+        first = h = torch.relu(first)
+        for depth, layer in enumerate(self.layers):
+            assert isinstance(layer, GCNIILayer)
+            beta = math.log(self.settings.gcnii_lambda / (depth + 1) + 1.0)
+            support = (1.0 - alpha) * exchange.propagate(h, depth, dropout=dropout) + alpha * first
+            z = (1.0 - beta) * support + beta * (support @ layer.weight)
+            z = torch.relu(self.normed(z, exchange, depth))
+            h = z + h if self.settings.residual else z
+            made.append(h)
+        return made
