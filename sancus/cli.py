@@ -151,7 +151,7 @@ def train(
     speaks = not settings.output.quiet and (world is None or world.rank == 0)
     say = print_line if speaks else lambda line: None
     check(data, settings, launched=world is not None)
-    shards = prepare(data, settings.factors.partitioner, ranks, say)
+    shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
     if world is None and ranks > 1:
         sys.exit(launch.spawn(sys.argv[1:], ranks, backend))
     from sancus.session import Request, run_rank

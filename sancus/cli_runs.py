@@ -80,7 +80,7 @@ def _found(run_dir: Path, data: str | None, ranks: int | None) -> Found | None:
     settings, source = bound.arguments["settings"], bound.arguments["data"]
     backend = launch.choose_backend(settings.factors.backend, world, settings.launch.device)
     check(source, settings, launched=True)
-    shards = prepare(source, settings.factors.partitioner, count)
+    shards = prepare(source, settings.factors.partitioner, count, row_order=settings.factors.row_order)
     if world is None and count > 1:
         code = launch.spawn(sys.argv[1:], count, backend)
         if code:

@@ -38,6 +38,8 @@ class FactorSettings:
 
     partitioner: str = "metis"
     """Who owns which rows: a partitioner, e.g. metis:seed=1."""
+    row_order: Literal["auto", "given", "rcm", "metis"] = "auto"
+    """Rows inside a block: as given, or reordered for the cache; auto: by metis where the hit rate rises."""
     plan: str = AUTO
     """Which rows cross a cut: block, halo, prepost, or auto: prepost for models that only sum, else halo."""
     staleness: str = "always"

@@ -18,6 +18,7 @@ from sancus.datasets.open import open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
+from sancus.graphs.order import Order
 from sancus.graphs.shard_writer import write_shards
 from sancus.plugins import build
 
@@ -38,7 +39,14 @@ HEAD = [
 
 
 def partition(
-    data: str, partitioner: str, parts: int, out: Path, say: Say, *, overwrite: bool
+    data: str,
+    partitioner: str,
+    parts: int,
+    out: Path,
+    say: Say,
+    *,
+    overwrite: bool,
+    row_order: Order = "auto",
 ) -> dict[str, Any]:
     """Write the shards of a graph to a directory; what its manifest says of the partition."""
     chosen: Partitioner = build("partitioner", PARTITIONERS, partitioner)
@@ -47,7 +55,7 @@ def partition(
     graph = open_graph(data)
     target = out.with_name(f".{out.name}-new-{os.getpid()}") if out.exists() else out
     try:
-        build_shards(graph, chosen, partitioner, parts, target, say, FULL_COVER_LIMIT)
+        build_shards(graph, chosen, partitioner, parts, target, say, FULL_COVER_LIMIT, row_order)
         if target != out:
             shutil.rmtree(out)
             os.replace(target, out)
@@ -70,6 +78,7 @@ def build_shards(
     target: Path,
     say: Say,
     cover_limit: int = COVER_LIMIT,
+    row_order: Order = "auto",
 ) -> None:
     """Partition a graph and write its shards."""
     if parts > graph.nodes:
@@ -79,7 +88,7 @@ def build_shards(
     say(f"partitioning {graph.nodes:,} nodes, {graph.edges:,} entries into {parts} by {spec}")
     assignment = assign_nodes(partitioner, graph, parts, spec)
     say("writing shards")
-    write_shards(graph, assignment, parts, spec, target, cover_limit)
+    write_shards(graph, assignment, parts, spec, target, cover_limit, row_order)
 
 
 def assign_nodes(partitioner: Partitioner, graph: Graph, parts: int, spec: str) -> Assignment:

@@ -25,6 +25,7 @@ from sancus.datasets.home import home
 from sancus.datasets.open import check_source, fingerprint, open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
+from sancus.graphs.order import Order
 from sancus.models import MODELS
 from sancus.models.contract import given_names
 from sancus.partition import build_shards
@@ -57,7 +58,13 @@ def check(data: str, config: Config, *, launched: bool) -> None:
         _check_cuda()
 
 
-def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] = lambda line: None) -> Path:
+def prepare(
+    data: str,
+    partitioner: str,
+    parts: int,
+    say: Callable[[str], None] = lambda line: None,
+    row_order: Order = "auto",
+) -> Path:
     """The shard directory of `data` in `parts` parts; built if it is not in the cache.
 
     Where `data` is a shard directory already, it is that.
@@ -65,7 +72,8 @@ def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] 
     if is_shards(data):
         return _use_shards(Path(data), parts)
     chosen: Partitioner = build("partitioner", PARTITIONERS, partitioner)
-    identity = json.dumps([shards.FORMAT, fingerprint(data), partitioner, _source_of(chosen), parts])
+    how = [partitioner, _source_of(chosen), parts, row_order]
+    identity = json.dumps([shards.FORMAT, fingerprint(data), *how])
     target = home() / "shards" / xxhash.xxh3_128_hexdigest(identity.encode())
     with locked(target):
         if not (target / "manifest.json").exists():
@@ -73,7 +81,7 @@ def prepare(data: str, partitioner: str, parts: int, say: Callable[[str], None] 
                 shutil.rmtree(leftover, ignore_errors=True)
             say(f"loading {data}")
             graph = open_graph(data)
-            build_shards(graph, chosen, partitioner, parts, target, say)
+            build_shards(graph, chosen, partitioner, parts, target, say, row_order=row_order)
     return target
 
 

@@ -1,8 +1,8 @@
 """Relabelling: every rank owns one contiguous block of rows.
 
 Nodes have two numbers: the *user's* id, and the *row* after sorting by part. Rank `i` owns the rows
-`offsets[i] … offsets[i+1]`; `order[row]` is the user's id of a row. Inside a block the user's order is
-kept.
+`offsets[i] … offsets[i+1]`; `order[row]` is the user's id of a row. Inside a block the rows are in the user's
+order, or in one that is better for the cache (`sancus.graphs.order`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ class Blocks:
     offsets: Ids  # [p + 1]
 
     @classmethod
-    def from_assignment(cls, assignment: Ids, parts: int) -> Blocks:
-        """Blocks from the part of each node `[N]`."""
+    def from_assignment(cls, assignment: Ids, parts: int, order: Ids | None = None) -> Blocks:
+        """Blocks from the part of each node `[N]`; `order [N]`, sorted by part, is the user's by default."""
         sizes = np.bincount(assignment, minlength=parts)
         assert len(sizes) == parts, "a partitioner assigned a part that does not exist"
-        order = np.argsort(assignment, kind="stable").astype(np.int64)
+        if order is None:
+            order = np.argsort(assignment, kind="stable").astype(np.int64)
+        assert bool((np.diff(assignment[order]) >= 0).all()), "an order left its part"
         return cls(order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     @property

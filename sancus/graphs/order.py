@@ -23,6 +23,7 @@ Order = Literal["auto", "given", "rcm", "metis"]
 ROWS_IN_CACHE = 4096  # rows of H that a second-level cache holds: 1 MiB of 64 columns
 ROWS_A_PART = 512  # of the sub-parts: several of them fit in that cache
 LEAST_GAIN = 0.1  # of the hit rate: below this the given order is kept
+MOST_ENTRIES = 50_000_000  # of a block that `auto` looks at: beyond, finding the order takes too long
 SAMPLE = 4_000_000  # entries that the hit rate is taken from
 
 
@@ -32,7 +33,8 @@ def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: Order
     - `given`: the user's order.
     - `rcm`: reverse Cuthill-McKee. Linear, but it can spoil an order that was good.
     - `metis`: sub-parts of about 512 rows with few edges between them.
-    - `auto`: `metis` where the block is larger than a cache and the hit rate rises, else `given`.
+    - `auto`: `metis` where the block is larger than a cache, not too large, and the hit rate rises; else
+      `given`.
     """
     if how not in get_args(Order):
         raise UserError(f"row order {how!r} does not exist; choose from {choices(get_args(Order), how)}")
@@ -68,7 +70,7 @@ def _inside(block: sp.csr_array, how: Order) -> Ids:
             reverse_cuthill_mckee(sp.csr_matrix(block + block.T), symmetric_mode=True), np.int64
         )
     parts = -(-rows // ROWS_A_PART)
-    if parts < 2 or (how == "auto" and rows <= ROWS_IN_CACHE):
+    if parts < 2 or (how == "auto" and (rows <= ROWS_IN_CACHE or block.nnz > MOST_ENTRIES)):
         return given
     found = np.argsort(Metis().assign(block, parts), kind="stable")
     if how == "auto" and hit_rate(block, found) < hit_rate(block) + LEAST_GAIN:

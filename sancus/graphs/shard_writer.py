@@ -25,6 +25,7 @@ from sancus.errors import UserError
 from sancus.graphs.blocks import Blocks
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import row_sums
+from sancus.graphs.order import Order, block_order
 from sancus.graphs.pieces import Ids, row_pieces, take_columns
 from sancus.graphs.shard_files import ShardFolder
 from sancus.graphs.shards import FORMAT, MANIFEST, checksum_of_facts, describe
@@ -41,9 +42,14 @@ def write_shards(
     partitioner: str,
     target: Path,
     cover_limit: int = COVER_LIMIT,
+    row_order: Order = "auto",
 ) -> None:
-    """Cut a graph into one shard a part and write them as the directory `target`, all or nothing."""
-    blocks = Blocks.from_assignment(assignment, parts)
+    """Cut a graph into one shard a part and write them as the directory `target`, all or nothing.
+
+    `row_order` is how the rows of a block are ordered for the cache; it changes no result but rounding.
+    """
+    order = block_order(graph.adjacency, assignment, parts, row_order)
+    blocks = Blocks.from_assignment(assignment, parts, order)
     partial = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +68,7 @@ def write_shards(
             "format": FORMAT,
             "graph": describe(graph),
             "partitioner": partitioner,
+            "row_order": row_order,
             "offsets": blocks.offsets.tolist(),
             "partition": {"partitioner": partitioner}
             | measured

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -10,8 +11,13 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sancus.config import FactorSettings
 from sancus.errors import UserError
 from sancus.graphs.order import ROWS_IN_CACHE, Order, block_order, hit_rate
+from sancus.graphs.shard_writer import write_shards
+from sancus.graphs.shards import open_shard
+from sancus.prepare import prepare
+from tests.graphs import awkward_graph
 
 ORDERS = get_args(Order)
 
@@ -88,3 +94,33 @@ def test_hit_rate_of_the_extremes() -> None:
 def test_an_unknown_order_lists_the_known_ones() -> None:
     with pytest.raises(UserError, match="auto, given, metis, rcm"):
         block_order(communities(10, 5, 2), np.zeros(10, np.int64), 1, "random")  # type: ignore[arg-type]
+
+
+def test_shards_keep_the_asked_order_and_the_same_graph(tmp_path: Path) -> None:
+    graph, assignment = awkward_graph(nodes=40, seed=2), np.arange(40) % 2
+    dense = {}
+    for how in ("given", "rcm"):
+        write_shards(graph, assignment, 2, "odd", tmp_path / how, row_order=how)
+        shards = [open_shard(tmp_path / how, rank) for rank in range(2)]
+        assert shards[0].manifest["row_order"] == how
+        nodes = np.concatenate([shard.nodes for shard in shards])
+        rows = np.concatenate([shard.operator("sum").rows.toarray() for shard in shards])
+        matrix = np.zeros_like(rows)
+        matrix[np.ix_(nodes, nodes)] = rows
+        dense[how] = matrix
+        assert (assignment[shards[0].nodes] == 0).all()
+        assert (np.diff(shards[0].nodes) > 0).all() == (how == "given")
+    np.testing.assert_array_equal(dense["given"], dense["rcm"])
+
+
+def test_the_cache_keeps_orders_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANCUS_HOME", str(tmp_path))
+    folders = {
+        prepare("synthetic:nodes=60,features=4,classes=3", "random", 2, row_order=how)
+        for how in ("given", "rcm")
+    }
+    assert len(folders) == 2
+
+
+def test_the_flag_knows_every_order() -> None:
+    assert get_type_hints(FactorSettings)["row_order"] == Order
