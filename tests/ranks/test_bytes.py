@@ -28,7 +28,7 @@ SHAPES = {"narrowing": ModelSettings(layers=3, hidden=5), "widening": ModelSetti
 def epoch_bytes(transport: Transport, folder: str) -> dict[str, list[dict[str, Any]]]:
     """The records of a few epochs, for both presets, shapes and models."""
     found = {}
-    for preset, factors in (("cagnet", CAGNET), ("exact", FactorSettings())):
+    for preset, factors in (("cagnet", CAGNET), ("exact", FactorSettings(plan="halo"))):
         for shape_name, shape in SHAPES.items():
             for model in ("gcn", "sage"):
                 training = TrainingSettings(epochs=EPOCHS, dtype="float64")
