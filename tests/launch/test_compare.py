@@ -41,7 +41,7 @@ def test_compare_runs_and_summarises(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("--presets", "cagnet", "sancs-e"), "preset 'sancs-e' does not exist"),
-        (("--presets", "sancus-e:9"), "sancus-e:1, sancus-e:2, sancus-e:3"),
+        (("--presets", "sancus-e:9"), "sancus-e:1 to sancus-e:3"),
         (("--presets", "exact", "--seeds", "0"), "--seeds 0"),
         (("--presets", "exact", "--target", "90"), "--target 90"),
         (("--presets", "exact", "--staleness", "epoch-fixed:bound=-1"), "bound"),
