@@ -45,6 +45,7 @@ class Tally:
     compute_seconds: float = 0.0
     comm_seconds: float = 0.0
     agreement_seconds: float = 0.0
+    hidden_seconds: float = 0.0
     max_age: int = 0
     max_drift: float | None = None
 
@@ -54,6 +55,7 @@ class Tally:
         self.compute_seconds += record["compute_seconds"] or 0.0
         self.comm_seconds += record["comm_seconds"] or 0.0
         self.agreement_seconds += record["agreement_seconds"] or 0.0
+        self.hidden_seconds += record["hidden_seconds"] or 0.0
         self.max_age = max(self.max_age, int(record["max_age"] or 0))
         if record["max_drift"] is not None:
             self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
@@ -155,6 +157,7 @@ class Session:
                 "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
                 "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
                 "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
+                "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
             },
             "communication": bill.to_dict(epochs - self.bill_from, job.world.size)
             | {"max_age": self.tally.max_age, "max_drift": self.tally.max_drift},
@@ -162,13 +165,14 @@ class Session:
                 "history_bytes": [row["history"] for row in memory],
                 "predicted_bytes": [row["predicted"] for row in memory],
                 "drift_bytes": [row["drift"] for row in memory],
+                "residual_bytes": [row["residual"] for row in memory],
                 "share_of_peak": [row["history"] / row["peak"] for row in memory],
             },
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
         }
 
     def _memory(self) -> dict[str, int | None]:
-        """What this rank holds: its peak, its histories (measured and predicted), its copies for drift."""
+        """What this rank holds: peak, histories (measured and predicted), copies for drift and feedback."""
         exchange, config = self.job.trainer.exchange, self.request.config
         predicted = None
         widths = getattr(self.job.trainer.model, "widths", None)
@@ -182,6 +186,7 @@ class Session:
             "history": exchange.crossing.history.nbytes,
             "predicted": predicted,
             "drift": exchange.crossing.drift.nbytes,
+            "residual": exchange.crossing.residual_bytes,
         }
 
     def _settings(self) -> dict[str, Any]:

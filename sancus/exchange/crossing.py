@@ -122,8 +122,7 @@ class Crossing:
             echo = None if delivery.encoder.codec.lossless or self.noisy else []
         else:
             answers = self.agreement.decide(layer, direction)
-        use = self._use(layer, direction, answers, SEND)
-        use = replace(use, echo=echo)
+        use = replace(self._use(layer, direction, answers, SEND), echo=echo)
         if answers[stream.owner] == SKIP:
             receivers = self._transport.size - 1 if leg.broadcast else 1
             delivery.count_saved(outgoing, stream, self.epoch, receivers)

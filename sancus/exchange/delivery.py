@@ -81,14 +81,14 @@ class Delivery:
         """
         transport, own, payload = self._transport, self._transport.rank, outgoing.payloads[0]
         owners = [rank for rank in range(transport.size) if use.sends[rank] and rows[rank]]
+        mine = self._encode(payload, outgoing.weights[0], EVERYONE, use) if own in owners else None
         started: dict[int, tuple[torch.Tensor, Handle]] = {}
 
         def start(place: int) -> None:
             if place < len(owners):
                 owner = owners[place]
-                if owner == own:
-                    wire = self._encode(payload, outgoing.weights[0], EVERYONE, use)
-                    envelope = seal([wire], use.label(own), payload.device)
+                if mine is not None and owner == own:
+                    envelope = seal([mine], use.label(own), payload.device)
                 else:
                     size = size_of(self.encoder.wire(rows[owner], payload, use.epoch))
                     envelope = blank([size], payload.device)

@@ -89,6 +89,9 @@ def _time(run: dict[str, Any]) -> Rows:
         agreeing = number(values.get("agreement_seconds_per_epoch"))
         if agreeing is not None:
             split += f" (agreeing {seconds_text(agreeing)})"
+        hidden = number(values.get("hidden_seconds_per_epoch"))
+        if hidden:
+            split += f", {seconds_text(hidden)} more hidden behind computation"
         rows.append(("of an epoch's time", split))
     return rows
 

@@ -443,3 +443,24 @@ def test_all_reduce_sums_and_counts(values: list[int], ranks: int) -> None:
     for summed, size in results(run_threads(ranks, run)):
         assert summed == [value * ranks * (ranks + 1) / 2 for value in values]
         assert size == 2 * (ranks - 1) * slice_size * 8
+
+
+@pytest.mark.parametrize("plan", ["block", "halo", "prepost"])
+def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path) -> None:
+    """Under a codec that rounds, the owner keeps what the others hold, not what it meant."""
+    folder = shards_of(awkward_graph(), "random", 2, tmp_path)
+
+    def run(transport: Transport) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        settings = {"plan": plan, "staleness": "variation-gap:gap=0.001", "codec": "int2"}
+        exchange = exchange_of(transport, folder, reuse_input=False, **settings)
+        rows = torch.sin(exchange.nodes.double()[:, None] * torch.arange(1.0, 7.0))
+        exchange.begin_epoch(0)
+        exchange.aggregate(rows, 1, "forward")
+        own, other = (Stream(1, "forward", rank) for rank in (transport.rank, 1 - transport.rank))
+        leg = exchange.plan.forward
+        meant = leg.make[1 - transport.rank].apply(rows)
+        return exchange.crossing.drift._sent.pull(own), exchange.crossing.history.pull(other), meant
+
+    (kept, _, meant), (_, held, _) = results(run_threads(2, run))
+    torch.testing.assert_close(kept, held, rtol=0, atol=0)
+    assert not torch.allclose(kept, meant)
