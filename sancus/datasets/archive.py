@@ -7,6 +7,7 @@ that features never have to fit in memory. What is compressed is read once its s
 from __future__ import annotations
 
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection
@@ -22,6 +23,7 @@ from sancus.errors import UserError
 Array = npt.NDArray[Any]
 
 DAMAGE = (
+    tokenize.TokenError,  # of numpy, for the header of an array
     OSError,
     EOFError,
     KeyError,

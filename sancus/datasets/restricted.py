@@ -8,10 +8,11 @@ ignore sizes that a pickle claims without bringing the bytes.
 from __future__ import annotations
 
 import pickle
+import pickletools
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +23,7 @@ from sancus.errors import UserError
 
 MOST_BYTES = 1 << 31  # of one pickle
 PLAIN = "biuf"
+MEMO = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 class _Sparse:
@@ -41,6 +43,8 @@ def load_restricted(path: Path) -> Any:
         if path.stat().st_size > MOST_BYTES:
             raise UserError(f"{path}: is larger than {MOST_BYTES:,} bytes; it is no Planetoid file")
         with path.open("rb") as file:
+            _check_program(file, path.stat().st_size)
+            file.seek(0)
             return _finished(path, _Unpickler(path, file, encoding="latin1").load())
     except UserError:
         raise
@@ -49,6 +53,13 @@ def load_restricted(path: Path) -> Any:
     except Exception as error:  # a pickle is a program: it can fail in any way
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise UserError(f"{path}: is damaged ({reason}); download it again") from error
+
+
+def _check_program(file: BinaryIO, size: int) -> None:
+    """Lengths and memo numbers that the file cannot back would make the unpickler allocate gigabytes."""
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name in MEMO and isinstance(argument, int) and argument > size:
+            raise ValueError(f"memo number {argument} in a file of {size} bytes")
 
 
 class _Unpickler(pickle.Unpickler):

@@ -325,6 +325,8 @@ def test_a_harmful_torch_file_does_not_run(tmp_path: Path) -> None:
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I9999999999\ntS'b'\ntR(I1\n(I9999999999\ntcnumpy\n"
         b"dtype\n(S'f8'\nI0\nI1\ntRI00\nS'abc'\ntb.",
         b"P1\n.",
+        b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo of two thousand million entries
+        b"\x80\x03B\xff\xff\xff\x7fabc.",  # as many bytes, of which three are there
     ],
 )
 def test_pickles_that_ask_for_more_are_refused(code: bytes, tmp_path: Path) -> None:
@@ -368,6 +370,14 @@ def test_a_header_that_lies_about_its_size(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("x.npy", npy_header("(99999999999999,)") + b"\0" * 24)
     says(path, r"graph.npz: x is damaged \(its header says 99999999999999")
+
+
+def test_a_header_that_never_ends(tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, \n"
+    path = tmp_path / "features.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(12))
+    with pytest.raises(UserError, match=r"features.npy: is damaged .*; write the file again"):
+        archive.read_npy(path)
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
