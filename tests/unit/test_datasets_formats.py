@@ -23,6 +23,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.datasets import READERS, archive, text
+from sancus.datasets.assemble import symmetric
 from sancus.datasets.npz import save_npz
 from sancus.datasets.open import find_reader, fingerprint, open_graph
 from sancus.errors import UserError
@@ -449,3 +450,11 @@ def test_cora_through_every_format_that_keeps_it(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("\n".join(map(str, cora.labels)))
     sp.save_npz(tmp_path / "features.npz", sp.csr_matrix(cora.features))
     assert_same(open_graph(str(tmp_path / "edges.csv")), cora, split=False)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_made_undirected_a_graph_has_both_directions_and_no_loops(weighted: bool) -> None:
+    given = sp.csr_array(np.array([[5.0, 2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 7.0, 1.0]], np.float32))
+    expected = np.array([[0, 3, 0], [3, 0, 7], [0, 7, 0]], np.float32)
+    both = symmetric(given, weighted=weighted)
+    np.testing.assert_array_equal(both.toarray(), expected if weighted else expected > 0)
