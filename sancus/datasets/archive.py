@@ -31,6 +31,7 @@ DAMAGE = (
     MemoryError,
     NotImplementedError,
     OverflowError,
+    UnicodeDecodeError,
     struct.error,
     zipfile.BadZipFile,
     zlib.error,

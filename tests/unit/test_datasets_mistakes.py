@@ -372,6 +372,16 @@ def test_a_header_that_lies_about_its_size(tmp_path: Path) -> None:
     says(path, r"graph.npz: x is damaged \(its header says 99999999999999")
 
 
+def test_a_name_in_an_archive_that_is_no_text(tmp_path: Path) -> None:
+    path = Path(written("npz", tmp_path, example()))
+    content = bytearray(path.read_bytes())
+    entry = content.rfind(b"PK\x01\x02")
+    content[entry + 9] |= 0x08  # names are UTF-8, it says
+    content[entry + 46] = 0xBA
+    path.write_bytes(content)
+    assert not readable(str(path))
+
+
 def test_a_header_that_never_ends(tmp_path: Path) -> None:
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, \n"
     path = tmp_path / "features.npy"
