@@ -79,17 +79,43 @@ class _Unpickler(pickle.Unpickler):
         raise UserError(f"{self._path}: refers to something outside of it; it is not loaded")
 
 
-def _reconstruct(*_: object) -> np.ndarray[Any, Any]:
-    """An empty array: its shape comes with its bytes, from `__setstate__`, which compares them."""
-    return np.ndarray((0,), "b")
+class _DType:
+    """Stands for numpy's dtype, whose own state a damaged pickle could break."""
+
+    def __init__(self, code: object = "", *_: object) -> None:
+        found = np.dtype(str(code))
+        if found.kind not in PLAIN:
+            raise ValueError(f"an array has dtype {code!r}; only numbers are read")
+        self.plain = found
+
+    def __setstate__(self, state: object) -> None:
+        order = state[1] if isinstance(state, tuple) and len(state) > 1 else "|"
+        if order == ">":
+            self.plain = self.plain.newbyteorder(">")
 
 
-def _dtype(code: object, *_: object) -> np.dtype[Any]:
-    """A fresh copy of a plain dtype: its state may be set without touching numpy's own."""
-    found = np.dtype(str(code))
-    if found.kind not in PLAIN:
-        raise ValueError(f"an array has dtype {code!r}; only numbers are read")
-    return np.dtype(found, copy=True)
+class _Array:
+    """Stands for numpy's array: built from bytes that are there, and never larger than them."""
+
+    def __init__(self, *_: object) -> None:
+        self.array: np.ndarray[Any, Any] = np.empty(0)
+
+    def __setstate__(self, state: object) -> None:
+        if not (isinstance(state, tuple) and len(state) == 5):
+            raise ValueError("an array without shape, dtype and bytes")
+        _, shape, dtype, columns_first, content = state
+        if not isinstance(dtype, _DType) or not isinstance(shape, tuple):
+            raise ValueError("an array of something else than numbers")
+        raw = content.encode("latin1") if isinstance(content, str) else bytes(content)
+        flat = np.frombuffer(raw, dtype.plain)
+        self.array = flat.reshape(shape, order="F" if columns_first else "C").astype(
+            dtype.plain.newbyteorder("=")
+        )
+
+
+def _reconstruct(*_: object) -> _Array:
+    """An empty array: its shape comes with its bytes, from `__setstate__`."""
+    return _Array()
 
 
 def _encode(text: str, *_: object) -> bytes:
@@ -99,8 +125,8 @@ def _encode(text: str, *_: object) -> bytes:
 
 _ALLOWED: dict[tuple[str, str], Callable[..., Any] | type] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
     ("scipy.sparse.csr", "csr_matrix"): _Sparse,
     ("scipy.sparse._csr", "csr_matrix"): _Sparse,
@@ -114,7 +140,8 @@ _ALLOWED: dict[tuple[str, str], Callable[..., Any] | type] = {
 def _finished(path: Path, value: Any) -> Any:
     """What was unpickled, with sparse matrices built and arrays of objects refused."""
     if isinstance(value, _Sparse):
-        return _csr(path, value.state)
+        return _csr(path, {name: _plain(part) for name, part in value.state.items()})
+    value = _plain(value)
     if isinstance(value, np.ndarray) and value.dtype.kind not in PLAIN:
         raise UserError(f"{path}: holds an array of {value.dtype}; only numbers are read")
     return value
@@ -129,3 +156,8 @@ def _csr(path: Path, state: dict[str, Any]) -> sp.csr_array:
         if not isinstance(array, np.ndarray):
             raise UserError(f"{path}: {name} of a sparse matrix is not an array; download it again")
     return csr_of(Fields(str(path), arrays), "")
+
+
+def _plain(value: Any) -> Any:
+    """A numpy array where one was meant."""
+    return value.array if isinstance(value, _Array) else value
