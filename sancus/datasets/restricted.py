@@ -90,7 +90,9 @@ class _DType:
 
     def __setstate__(self, state: object) -> None:
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else "|"
-        if order == ">":
+        if order == "<":
+            self.plain = self.plain.newbyteorder("<")
+        elif order == ">":
             self.plain = self.plain.newbyteorder(">")
 
 

@@ -372,6 +372,18 @@ def test_a_header_that_lies_about_its_size(tmp_path: Path) -> None:
     says(path, r"graph.npz: x is damaged \(its header says 99999999999999")
 
 
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">i8", "|b1"])
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_arrays_of_a_pickle_keep_shape_order_and_values(dtype: str, protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "ind.x.x"
+    for array in (
+        np.arange(6).reshape(2, 3).astype(dtype),
+        np.asfortranarray(np.arange(6).reshape(2, 3), dtype),
+    ):
+        path.write_bytes(pickle.dumps(array, protocol))
+        np.testing.assert_array_equal(load_restricted(path), array)
+
+
 def test_a_name_in_an_archive_that_is_no_text(tmp_path: Path) -> None:
     path = Path(written("npz", tmp_path, example()))
     content = bytearray(path.read_bytes())
