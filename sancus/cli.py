@@ -153,7 +153,7 @@ def train(
     check(data, settings, launched=world is not None)
     shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
     if world is None and ranks > 1:
-        sys.exit(launch.spawn(sys.argv[1:], ranks, backend))
+        launch.spawn(sys.argv[1:], ranks, backend)
     from sancus.session import Request, run_rank
 
     command = shlex.join(["sancus", *sys.argv[1:]])

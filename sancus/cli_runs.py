@@ -82,10 +82,7 @@ def _found(run_dir: Path, data: str | None, ranks: int | None) -> Found | None:
     check(source, settings, launched=True)
     shards = prepare(source, settings.factors.partitioner, count, row_order=settings.factors.row_order)
     if world is None and count > 1:
-        code = launch.spawn(sys.argv[1:], count, backend)
-        if code:
-            sys.exit(code)
-        return None
+        launch.spawn(sys.argv[1:], count, backend)
     from sancus.predict import predict_rank
 
     return predict_rank(settings, world or launch.ALONE, backend, shards, run_dir)

@@ -1,40 +1,38 @@
 """Who am I: a rank of torchrun, of mpirun, of Slurm, of our own launcher, or nobody's.
 
-Reads the environment; starts and watches local ranks. Imports no torch: joining the group is the
-transport's affair.
+Reads the environment. Imports no torch: joining the group is the transport's affair, starting local ranks
+that of `sancus.local`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import queue
+import platform
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from sancus.errors import UserError
 
 Launcher = Literal["torchrun", "mpiexec", "srun", "local"]
 RENDEZVOUS = "SANCUS_RENDEZVOUS"  # for local ranks: the file that they meet through
 LAUNCHER_PID = "SANCUS_LAUNCHER_PID"  # for local ranks: who started them
+RUN = "SANCUS_RUN"  # names a run among all; the same for all its attempts
+ATTEMPT = "SANCUS_ATTEMPT"  # how often the run was started before
 EXIT_FAILED = 1
 EXIT_USER = 2
 EXIT_PEER = 70  # this rank only lost the others
 EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_TERMINATED = 128 + signal.SIGTERM
+EXIT_SAVED = (EXIT_INTERRUPTED, EXIT_TERMINATED)  # a signal ended the run
 EXIT_PIPE = 128 + signal.SIGPIPE  # nobody reads our output any more
-GRACE_SECONDS = 5.0
 HOLD_BACK_SECONDS = 2.0
-INTERRUPTED = -1  # in the place of a rank: the launcher got a signal
 
 
 @dataclass(frozen=True)
@@ -110,16 +108,40 @@ def choose_backend(asked: str, world: World | None, device: str) -> str:
     return backend
 
 
-def spawn(argv: Sequence[str], ranks: int, backend: str) -> int:
-    """Run `sancus argv` as local ranks, and return the exit code of the whole.
+def spawn(argv: Sequence[str], ranks: int, backend: str, restarts: int = 0) -> NoReturn:
+    """Become the launcher of `sancus argv` as local ranks (`sancus.local`), in a process that is clean.
 
-    Ranks meet through a file in a private directory: no port to be taken. With the first failure
-    the others are ended, and the rank that failed is named. SIGINT and SIGTERM end them all.
+    What was loaded and computed here is gone then, threads included, so that the launcher can fork.
     """
-    if backend == "mpi":
-        return _spawn_mpi(argv, ranks)
-    with tempfile.TemporaryDirectory(prefix="sancus-") as folder:
-        return _Local(argv, ranks, Path(folder)).run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, "-m", "sancus.local", backend, str(ranks), str(restarts), *argv]
+    os.execv(sys.executable, command)
+
+
+def exit_code(number: int) -> int:
+    """The exit code of a run that a signal ended; SIGUSR1 is how Slurm announces SIGTERM."""
+    return EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
+
+
+def attempt(env: Mapping[str, str]) -> int:
+    """How often the launcher has started this run before."""
+    return _int(env, ATTEMPT, _int(env, "TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def run_name(env: Mapping[str, str]) -> str:
+    """Names the run that this process belongs to: equal for all attempts of a launcher, and only for those.
+
+    torchrun's agent stays while its ranks come and go: it is known by process number and start.
+    """
+    if RUN in env:
+        return env[RUN]
+    parent = os.getppid()
+    try:
+        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        started = ""
+    return f"{platform.node()}-{parent}-{started}"
 
 
 def follow_parent(expected: str | None = None, number: int = signal.SIGKILL) -> None:
@@ -128,6 +150,12 @@ def follow_parent(expected: str | None = None, number: int = signal.SIGKILL) -> 
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
     if expected is not None and str(os.getppid()) != expected:
         os._exit(EXIT_PEER)
+
+
+def name_process(name: str) -> None:
+    """What `top` and `ps -o comm` call this process (Linux; 15 letters)."""
+    pr_set_name = 15
+    ctypes.CDLL(None).prctl(pr_set_name, name.encode()[:15], 0, 0, 0)
 
 
 def may_speak(world: World | None, *, lost_peers: bool) -> bool:
@@ -154,147 +182,13 @@ def _one_has_left(world: World) -> bool:
     return str(os.getpid()) in siblings and len(siblings) < world.local_size
 
 
-class _Local:
-    """Local ranks as child processes."""
-
-    def __init__(self, argv: Sequence[str], ranks: int, folder: Path) -> None:
-        self._command = [sys.executable, "-m", "sancus", *argv]
-        self._ranks = ranks
-        self._folder = folder
-        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()  # a signal handler may put
-        self._children: list[subprocess.Popen[bytes]] = []
-        self._codes: list[int | None] = []  # when the first failure was seen; None: still running
-
-    def run(self) -> int:
-        """Start all, wait for all."""
-        received = _catch_signals(lambda: self._ended.put(INTERRUPTED))
-        try:
-            for rank in range(self._ranks):
-                self._children.append(self._start(rank))
-            failed = self._wait()
-        finally:
-            self._end()
-        if received:
-            return _interrupted(received[0])
-        return 0 if failed is None else self._explain(failed)
-
-    def _start(self, rank: int) -> subprocess.Popen[bytes]:
-        env = os.environ | {
-            RENDEZVOUS: str(self._folder / "store"),
-            LAUNCHER_PID: str(os.getpid()),
-            "RANK": str(rank),
-            "WORLD_SIZE": str(self._ranks),
-            "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
-        }
-        stderr = None if rank == 0 else self._log(rank).open("wb")
-        child = subprocess.Popen(self._command, env=env, stderr=stderr, stdin=subprocess.DEVNULL)
-        if stderr is not None:
-            stderr.close()
-        threading.Thread(target=self._report_end, args=(rank, child), daemon=True).start()
-        return child
-
-    def _report_end(self, rank: int, child: subprocess.Popen[bytes]) -> None:
-        child.wait()
-        self._ended.put(rank)
-
-    def _wait(self) -> int | None:
-        """Until all ended well, or one did not: the rank at fault."""
-        for _ in range(self._ranks):
-            rank = self._ended.get()
-            if rank == INTERRUPTED:
-                return None
-            if self._children[rank].returncode:
-                return self._culprit(rank)
-        return None
-
-    def _culprit(self, first: int) -> int:
-        """A rank that only lost its peers is not at fault: give the others a moment to say so."""
-        suspect = first
-        while self._children[suspect].returncode in (0, EXIT_PEER):
-            try:
-                suspect = self._ended.get(timeout=GRACE_SECONDS)
-            except queue.Empty:
-                silent = [rank for rank, child in enumerate(self._children) if child.poll() is None]
-                return silent[0] if silent else first
-            if suspect == INTERRUPTED:
-                return first
-        return suspect
-
-    def _explain(self, rank: int) -> int:
-        """Show what the rank at fault had to say; the exit code of the whole."""
-        code = self._codes[rank]
-        if rank:
-            sys.stderr.write(self._log(rank).read_text(errors="replace"))
-        if code in (EXIT_USER, EXIT_PIPE):
-            return code
-        if code is None:
-            how = "did not answer the others"
-        elif code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        else:
-            how = f"failed with exit code {code}"
-        sys.stderr.write(f"sancus: rank {rank} {how}; all ranks were ended\n")
-        return EXIT_FAILED
-
-    def _end(self) -> None:
-        """Nobody is left behind."""
-        self._codes = [child.poll() for child in self._children]
-        for child in self._children:
-            child.terminate()
-        for child in self._children:
-            try:
-                child.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-
-    def _log(self, rank: int) -> Path:
-        return self._folder / f"rank-{rank}.stderr"
-
-
-def _spawn_mpi(argv: Sequence[str], ranks: int) -> int:
-    """Local ranks through mpiexec, which ends all of them when one fails or when it is told to end.
-
-    It gets a process group of its own: Ctrl-C in a terminal reaches it once, from here.
-    """
-    command = [_mpiexec(), "-n", str(ranks), sys.executable, "-m", "sancus", *argv]
-    follow = partial(follow_parent, number=signal.SIGTERM)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=follow)
-    received = _catch_signals(child.terminate)
-    code = child.wait()
-    if received:
-        return _interrupted(received[0])
-    if code not in (0, EXIT_USER, EXIT_PIPE):
-        sys.stderr.write(f"sancus: mpiexec ended with exit code {code}; all ranks were ended\n")
-        return EXIT_FAILED
-    return code
-
-
-def _catch_signals(react: Callable[[], None]) -> list[int]:
-    """React to SIGINT and SIGTERM from now on; the returned list fills with those that came."""
-    received: list[int] = []
-
-    def handle(number: int, _: object) -> None:
-        received.append(number)
-        react()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-    return received
-
-
-def _interrupted(number: int) -> int:
-    sys.stderr.write(f"sancus: interrupted by {signal.Signals(number).name}; all ranks were ended\n")
-    return 128 + number
-
-
 def _check_mpi(world: World | None) -> None:
     from importlib.util import find_spec
 
     if find_spec("mpi4py") is None:
         raise UserError("--backend mpi needs mpi4py; pip install 'sancus[mpi]', or use --backend gloo")
     if world is None:
-        _mpiexec()
+        mpiexec()
     elif world.launcher in ("torchrun", "local"):
         raise UserError(
             f"--backend mpi needs ranks that mpiexec started, but {world.launcher} did; use --backend gloo"
@@ -314,7 +208,8 @@ def _check_address(env: Mapping[str, str], backend: str, world: World) -> None:
         raise UserError(f"MASTER_PORT={env['MASTER_PORT']} is not a port; use 1 to {2**16 - 1}")
 
 
-def _mpiexec() -> str:
+def mpiexec() -> str:
+    """The mpiexec beside this Python, or on the PATH."""
     beside = Path(sys.executable).with_name("mpiexec")
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:

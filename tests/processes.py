@@ -4,18 +4,20 @@
 
 calls `sums(transport, seed=1)` in three processes and returns what each returned, by rank. A failure shows
 every rank's exit code and traceback. Ranks meet through a file in a temporary folder: no port, no name is
-fixed, and only processes that were started here are ever killed.
+fixed, and only processes that were started here are ever killed. Ranks of gloo are forks of one server, so
+that torch is imported once.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import pytest
 
 TOP = Path(__file__).parent.parent
 TIMEOUT = 120.0
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def run_ranks(
@@ -32,47 +35,61 @@ def run_ranks(
     with tempfile.TemporaryDirectory(prefix="sancus-test-") as name:
         folder = Path(name)
         (folder / "arguments").write_bytes(pickle.dumps(arguments))
-        entry = [sys.executable, "-m", "tests.rank_entry", function, str(folder), backend, str(timeout / 2)]
-        if backend == "mpi":
-            mpiexec = Path(sys.executable).with_name("mpiexec")
-            codes = _wait([_start([str(mpiexec), "-n", str(ranks), *entry], folder / "mpiexec", {})], timeout)
-        else:
-            children = []
-            for rank in range(ranks):
-                env = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "GLOO_SOCKET_IFNAME": "lo"}
-                children.append(_start(entry, folder / f"output-{rank}", env))
-            codes = _wait(children, timeout)
+        start = _run_mpi if backend == "mpi" else _run_forked
+        codes = start(function, folder, ranks, timeout)
         if any(codes):
             pytest.fail(_story(folder, codes), pytrace=False)
         return [pickle.loads((folder / f"result-{rank}").read_bytes()) for rank in range(ranks)]
 
 
-def _start(command: list[str], output: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | env
-    with output.open("wb") as file:
-        return subprocess.Popen(
-            command,
+def _run_forked(function: str, folder: Path, ranks: int, timeout: float) -> list[int | str]:
+    """Exit codes by rank, of forks of the server."""
+    request = {"function": function, "folder": str(folder), "ranks": ranks, "timeout": timeout}
+    request |= {"env": dict(os.environ) | ENVIRONMENT}
+    server = _server()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    answer = server.stdout.readline()
+    assert answer, f"the server of ranks ended with exit code {server.wait()}"
+    codes: list[int | str] = json.loads(answer)
+    return codes
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    """Lives as long as the test run: it ends with its stdin, or with its parent."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.rank_server"],
+        cwd=TOP,
+        env=os.environ | ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _run_mpi(function: str, folder: Path, ranks: int, timeout: float) -> list[int | str]:
+    """The exit code of mpiexec; at the deadline it is killed with its whole session."""
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    entry = [sys.executable, "-m", "tests.rank_entry", function, str(folder), "mpi", str(timeout / 2)]
+    with (folder / "mpiexec").open("wb") as file:
+        child = subprocess.Popen(
+            [str(mpiexec), "-n", str(ranks), *entry],
             cwd=TOP,
-            env=environment,
+            env=os.environ | ENVIRONMENT,
             stdout=file,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-
-def _wait(children: list[subprocess.Popen[bytes]], timeout: float) -> list[int | str]:
-    """Exit codes; what still runs at the deadline is killed with its whole session."""
-    deadline = time.monotonic() + timeout
-    codes: list[int | str] = []
-    for child in children:
-        try:
-            codes.append(child.wait(max(0.0, deadline - time.monotonic())))
-        except subprocess.TimeoutExpired:
-            codes.append(f"killed after {timeout:g} s")
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    return codes
+    try:
+        return [child.wait(timeout)]
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        return [f"killed after {timeout:g} s"]
 
 
 def _story(folder: Path, codes: list[int | str]) -> str:

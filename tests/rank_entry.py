@@ -6,6 +6,7 @@ import importlib
 import os
 import pickle
 import sys
+import traceback
 from pathlib import Path
 
 import torch
@@ -14,31 +15,31 @@ from sancus.launch import World, detect
 from sancus.run import connect
 
 
-def main() -> None:
-    function, folder, backend, timeout = sys.argv[1:]
+def work(function: str, folder: Path, backend: str, timeout: float) -> None:
+    """Ends the process, but for a rank of MPI that is done."""
     torch.set_num_threads(1)
     found = detect(os.environ)
     assert found is not None
-    world = World(found.rank, found.size, found.rank, found.size, found.launcher, str(Path(folder) / "store"))
+    world = World(found.rank, found.size, found.rank, found.size, found.launcher, str(folder / "store"))
     module, _, name = function.partition(":")
-    work = getattr(importlib.import_module(module), name)
-    arguments = pickle.loads((Path(folder) / "arguments").read_bytes())
-    transport = connect(backend, world, float(timeout))
+    call = getattr(importlib.import_module(module), name)
+    arguments = pickle.loads((folder / "arguments").read_bytes())
+    transport = connect(backend, world, timeout)
     try:
-        result = work(transport, **arguments)
+        result = call(transport, **arguments)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
         transport.abort()
         os._exit(1)
-    (Path(folder) / f"result-{world.rank}").write_bytes(pickle.dumps(result))
+    (folder / f"result-{world.rank}").write_bytes(pickle.dumps(result))
     transport.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
     if backend != "mpi":
         os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    work(sys.argv[1], Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,14 +14,13 @@ import pytest
 
 from sancus.datasets.open import open_graph
 from sancus.metrics.declared import METRICS
-from tests.command import Launcher, Result, losses, metrics, read_run, run, started
+from tests.command import Launcher, losses, metrics, read_run, run, started
+from tests.strike import LONG, SOON, strike
 
 NODES, FEATURES, CLASSES, HIDDEN, LAYERS, EPOCHS = 301, 12, 4, 8, 3, 10
 GRAPH = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degree=6"
 FLAGS = f"--layers {LAYERS} --hidden {HIDDEN} --dtype float64".split()
-LONG = ("train", GRAPH, "--epochs", "1000000")
 TIGHT = 1e-9
-SOON = 30.0  # "within seconds", on a busy machine
 
 Train = Callable[..., Path]
 pytestmark = pytest.mark.slow
@@ -224,55 +222,6 @@ def test_other_ranks_than_the_launcher_has_are_refused(launcher: Launcher) -> No
         assert "exitcode  : 2 (" in result.err, result
     else:
         assert (result.code, result.err.count("\n")) == (2, 1), result
-
-
-def children_of(pid: int) -> set[int]:
-    """All processes below one."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                status = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
-    found, more = set[int](), {pid}
-    while more:
-        found |= more
-        more = {child for child, parent in parents.items() if parent in more} - found
-    return found - {pid}
-
-
-def rank_of(pid: int) -> int | None:
-    """The rank that a launcher gave a process."""
-    variables = dict(
-        item.partition("=")[::2] for item in Path(f"/proc/{pid}/environ").read_text().split("\0")
-    )
-    rank = variables.get("RANK", variables.get("PMI_RANK"))
-    return int(rank) if rank is not None else None
-
-
-def assert_all_gone(pids: set[int]) -> None:
-    deadline = time.monotonic() + SOON
-    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < deadline, f"still running: {left}"
-        time.sleep(0.05)
-
-
-def strike(
-    number: int, tmp_path: Path, *flags: str, rank: int | None = None, launcher: Launcher = "local"
-) -> Result:
-    """Start two ranks, send a signal to one of them, or to the launcher, in the middle of training."""
-    with started(*LONG, *flags, "--out", tmp_path / "run", launcher=launcher, ranks=2) as process:
-        process.wait_for(tmp_path / "run" / "metrics.jsonl", '"epoch": 3')
-        children = children_of(process.pid)
-        target = process.pid if rank is None else next(pid for pid in children if rank_of(pid) == rank)
-        os.kill(target, number)
-        struck = time.monotonic()
-        result = process.finish(SOON)
-        assert time.monotonic() - struck < SOON, result
-        assert_all_gone(children)
-    return result
 
 
 def test_a_killed_rank_is_named_and_ends_all(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ LAYERS: dict[str, set[str] | None] = {
     },  # for their tables, which names exist, and their settings
     "sancus.presets": set(),
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
+    "sancus.local": {"sancus.launch", "sancus.cli"},  # forks processes that run the command line
     "sancus.training": {"sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
     "sancus.exchange": {
