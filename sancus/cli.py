@@ -20,9 +20,11 @@ from sancus.cli_data import estimate, info, partition
 from sancus.cli_runs import evaluate, predict
 from sancus.config import Config, flatten
 from sancus.errors import UserError
+from sancus.interrupt import Stopped
 from sancus.presets import PRESETS, preset_settings
 
 Flat = Parameter(name="*")
+INTERRUPTED = "interrupted"
 
 
 class _Flags:
@@ -71,7 +73,7 @@ def _defaults(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentC
         flags.fill(preset_settings(typed), f"--preset {typed}")
     if config is not None:
         flags.fill(_repeatable(_read_config(Path(config))), f"--config {config}")
-    if resume is not None:
+    if resume not in (None, "auto"):
         flags.fill(_repeatable(_settings_of_run(Path(resume))), f"--resume {resume}")
     named = flags.typed("preset")
     if named is not None:
@@ -80,7 +82,7 @@ def _defaults(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentC
 
 def _repeatable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What a new run takes over of an earlier one: not where it wrote, nor ranks against a launcher."""
-    left_out = {"out", "overwrite", "resume", "quiet"}
+    left_out = {"out", "overwrite", "resume", "quiet", "restarts"}
     if launch.detect(os.environ) is not None:
         left_out |= {"ranks"}
     return {name: value for name, value in flatten(settings).items() if name not in left_out}
@@ -153,7 +155,7 @@ def train(
     check(data, settings, launched=world is not None)
     shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
     if world is None and ranks > 1:
-        launch.spawn(sys.argv[1:], ranks, backend)
+        launch.spawn(sys.argv[1:], ranks, backend, settings.launch.restarts)
     from sancus.session import Request, run_rank
 
     command = shlex.join(["sancus", *sys.argv[1:]])
@@ -308,8 +310,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _leave(launch.EXIT_PIPE)
+    except Stopped as stop:
+        _leave(launch.exit_code(stop.number), str(stop))
     except KeyboardInterrupt:
-        _leave(launch.EXIT_INTERRUPTED, "interrupted")
+        _leave(launch.EXIT_INTERRUPTED, INTERRUPTED)
     except Exception:
         _leave(launch.EXIT_FAILED, "failed with the error above", traceback.format_exc())
 
@@ -324,7 +328,9 @@ def _mistyped(error: cyclopts.CycloptsError) -> str:
 def _leave(code: int, line: str = "", details: str = "") -> NoReturn:
     """End this process with a last line. A rank ends at once: it waits for no collective of the others."""
     world = _world()
-    silent = not line or (world is not None and code == launch.EXIT_INTERRUPTED)
+    silent = not line
+    if world is not None and code in launch.EXIT_SAVED:
+        silent = world.rank > 0 or line == INTERRUPTED
     if not silent and launch.may_speak(world, lost_peers=code == launch.EXIT_PEER):
         named = world is not None and (world.rank > 0 or details) and not line.startswith("rank ")
         who = f"rank {world.rank}: " if world is not None and named else ""

@@ -105,8 +105,12 @@ class LaunchSettings:
     """Where tensors live (cuda is untested)."""
     timeout: float = 120.0
     """Seconds after which a collective that does not end is an error."""
+    restarts: int = 0
+    """How often local ranks are started again after a failure; they go on from the last checkpoint."""
 
     def __post_init__(self) -> None:
+        if self.restarts < 0:
+            raise UserError(f"--restarts {self.restarts}: must not be negative")
         for name in ("ranks", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -126,9 +130,11 @@ class OutputSettings:
     overwrite: bool = False
     """Replace the run that --out holds already."""
     checkpoint_every: int = 0
-    """Write a checkpoint every so many epochs; one is always written at the end."""
+    """Write a checkpoint every so many epochs; one is always written at the end and on SIGTERM or SIGINT."""
+    keep: int = 2
+    """How many checkpoints to keep; the newest ones."""
     resume: Path | None = None
-    """Directory of an earlier run: go on from its newest checkpoint; flags override its settings."""
+    """Directory of an earlier run: go on from its newest checkpoint; auto: from that in --out, if any."""
     verbose: bool = False
     """Also print the bill of every layer, direction and owner."""
     quiet: bool = False
@@ -137,12 +143,21 @@ class OutputSettings:
     def __post_init__(self) -> None:
         if self.overwrite and self.out is None:
             raise UserError("--overwrite needs --out: the directory of the run to replace")
-        if self.overwrite and self.out == self.resume:
+        if self.overwrite and self.resume is not None and (self.automatic or self.out == self.resume):
             raise UserError("--overwrite would delete the run that --resume goes on with; leave it out")
+        if self.automatic and self.out is None:
+            raise UserError("--resume auto needs --out: the directory to go on in")
+        if self.keep < 1:
+            raise UserError(f"--keep {self.keep}: must be at least 1")
         if self.checkpoint_every < 0:
             raise UserError(f"--checkpoint-every {self.checkpoint_every}: must not be negative")
-        if self.resume is not None and not (self.resume / "checkpoint").is_dir():
+        if self.resume is not None and not self.automatic and not (self.resume / "checkpoint").is_dir():
             raise UserError(f"--resume {self.resume}: no checkpoint there; give the --out directory of a run")
+
+    @property
+    def automatic(self) -> bool:
+        """Whether `--out` says what is resumed; a directory of that name is `./auto`."""
+        return self.resume == Path("auto")
 
 
 def _flags(title: str, order: int) -> Parameter:
@@ -169,6 +184,8 @@ class Config:
     def __post_init__(self) -> None:
         preset_settings(self.preset)
         parse("model", MODELS, self.model)
+        if self.launch.restarts and self.output.out is None and self.output.resume is None:
+            raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
         if self.factors.backend == "nccl" and self.launch.device != "cuda":
             raise UserError("--backend nccl moves CUDA tensors; add --device cuda, or choose gloo or mpi")
         if self.factors.backend in ("gloo", "mpi") and self.launch.device == "cuda":

@@ -196,8 +196,8 @@ class ForkedRanks:
 class MpiRanks:
     """One attempt through mpiexec, which ends all ranks when one fails.
 
-    It gets a process group of its own: Ctrl-C in a terminal reaches it once, from here. It ends its ranks on
-    SIGINT and SIGTERM, but passes SIGUSR1 on: so that is what they get.
+    It gets a process group of its own: Ctrl-C in a terminal reaches it once, from here. It passes signals on
+    to its ranks, but a second SIGINT kills them.
     """
 
     def __init__(self, start: Start) -> None:
@@ -219,13 +219,12 @@ class MpiRanks:
         return code
 
     def signal(self, number: int) -> None:
-        """As SIGUSR1, whatever it was."""
-        del number
-        self._child.send_signal(signal.SIGUSR1)
+        """Through mpiexec."""
+        self._child.send_signal(number)
 
     def kill(self) -> None:
-        """mpiexec ends its ranks."""
-        self._child.terminate()
+        """The second SIGINT that mpiexec gets."""
+        self._child.send_signal(signal.SIGINT)
 
 
 def supervise(start: Callable[[int], Attempt], restarts: int, signals: Signals) -> int:

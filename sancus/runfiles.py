@@ -30,7 +30,16 @@ RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoint"
 DEFAULT_PARENT = Path("runs")
-ALL_FILES = (RUN_FILE, METRICS_FILE, CHECKPOINTS, "decisions.npz", "predictions.npz", "report.html")
+OWNER_FILE = ".run"  # which run the directory belongs to: what a restarted rank looks at
+ALL_FILES = (
+    OWNER_FILE,
+    RUN_FILE,
+    METRICS_FILE,
+    CHECKPOINTS,
+    "decisions.npz",
+    "predictions.npz",
+    "report.html",
+)
 
 
 def holds_run(directory: Path) -> bool:
@@ -40,8 +49,9 @@ def holds_run(directory: Path) -> bool:
 
 def check_directory(output: OutputSettings) -> None:
     """Refuse a directory that holds another run, or that cannot be written; creates nothing."""
-    out = output.out or output.resume or DEFAULT_PARENT
-    if output.out is not None and not output.overwrite and not _same(out, output.resume) and holds_run(out):
+    out = _asked_for(output) or DEFAULT_PARENT
+    kept = output.overwrite or output.automatic or _same(out, output.resume)
+    if output.out is not None and not kept and holds_run(out):
         raise UserError(f"--out {out} holds a run already; choose another directory, or add --overwrite")
     existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -50,19 +60,49 @@ def check_directory(output: OutputSettings) -> None:
         raise _unwritable(out, f"{existing} is not writable")
 
 
-def open_directory(output: OutputSettings, data: str, preset: str) -> Path:
-    """Make the run's directory: another run's files there are removed, those that `--resume` needs kept."""
-    check_directory(output)
+def source_of(output: OutputSettings, run: str, attempt: int) -> Path | None:
+    """The run to go on with: where this very run was when it was started before, else what was asked for."""
+    directory = _asked_for(output)
+    if directory is not None and attempt and _belongs(directory, run) and _has_checkpoint(directory):
+        return directory
+    if output.automatic:
+        assert output.out is not None
+        return output.out if _has_checkpoint(output.out) else None
+    return output.resume
+
+
+def open_directory(output: OutputSettings, data: str, preset: str, source: Path | None, run: str) -> Path:
+    """Make the directory of `run`: another run's files there are removed, those of `source` kept."""
+    asked = _asked_for(output)
+    if asked is None or not _belongs(asked, run):
+        check_directory(output)
     try:
-        directory = _choose(output.out or output.resume, data, preset)
-        if not _same(directory, output.resume):
+        directory = _choose(asked, data, preset)
+        if not _same(directory, source):
             _clear(directory)
-            if output.resume is not None and (output.resume / METRICS_FILE).exists():
-                shutil.copyfile(output.resume / METRICS_FILE, directory / METRICS_FILE)
+            if source is not None and (source / METRICS_FILE).exists():
+                shutil.copyfile(source / METRICS_FILE, directory / METRICS_FILE)
+        (directory / OWNER_FILE).write_text(run)
     except OSError as error:
-        where = output.out or output.resume or DEFAULT_PARENT
-        raise _unwritable(where, error.strerror or str(error)) from error
+        raise _unwritable(asked or DEFAULT_PARENT, error.strerror or str(error)) from error
     return directory
+
+
+def _asked_for(output: OutputSettings) -> Path | None:
+    """`--out`, else the directory of the run that is resumed."""
+    return output.out or (None if output.automatic else output.resume)
+
+
+def _belongs(directory: Path, run: str) -> bool:
+    """Whether an earlier attempt of this run has opened the directory."""
+    try:
+        return (directory / OWNER_FILE).read_text() == run
+    except OSError:
+        return False
+
+
+def _has_checkpoint(directory: Path) -> bool:
+    return any((directory / CHECKPOINTS).glob("epoch-*"))
 
 
 def _unwritable(directory: Path, reason: str) -> UserError:

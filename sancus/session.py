@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,20 +16,28 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from sancus import runfiles
+from sancus import launch, runfiles
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.config import Config
+from sancus.config import Config, flatten
 from sancus.errors import UserError
 from sancus.exchange.predict import history_bytes, stream_columns
+from sancus.interrupt import Interrupt, Stopped
 from sancus.launch import World
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.run import Job
 from sancus.training import checkpoint
+from sancus.training.checkpoint import Checkpoints, Found
 from sancus.training.trainer import Record
 
 PROGRESS_LINES = 20
+# What a resumed run may set anew without touching what its histories mean.
+MAY_CHANGE = {
+    *("backend", "broadcast", "kernel", "ranks", "threads", "timeout", "restarts", "data", "preset"),
+    *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet"),
+    *("epochs", "patience", "eval_every", "lr"),
+}
 T = TypeVar("T")
 
 
@@ -69,7 +82,8 @@ class Session:
         self.job = job
         self.backend = backend
         self.say = say if job.world.rank == 0 else lambda line: None
-        self.out: Path | None = None
+        self.directory = Path()  # of the run, on all ranks
+        self.out: Path | None = None  # the same, where it is written: on rank 0
         self.writer: MetricsWriter | None = None
         self.earlier = Bill()
         self.seconds_before = 0.0
@@ -78,22 +92,68 @@ class Session:
         self.started = time.perf_counter()
 
     def run(self) -> dict[str, Any] | None:
-        """Train; the contents of `run.json` on rank 0."""
+        """Train; the contents of `run.json` on rank 0. A signal raises `Stopped`, with the work saved."""
         output, trainer = self.request.config.output, self.job.trainer
-        if output.resume is not None:
-            self._resume(output.resume / runfiles.CHECKPOINTS)
-        self.out = self._on_rank_zero(self._open_directory)
-        if self.out is not None:
-            self.writer = MetricsWriter(self.out / runfiles.METRICS_FILE, trainer.next_epoch)
+        interrupt = Interrupt()
+        trainer.stop_signal = lambda: interrupt.received
+        self._open()
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.tally.add(record)
-            if self.writer is not None:
-                self.writer.write(record)
+            self._write_metrics(record)
             self._progress(record)
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
                 self._checkpoint()
-        return self._finish()
+        if trainer.stopped_by and trainer.next_epoch < trainer.settings.epochs:
+            raise self._stopped(trainer.stopped_by)
+        done = self._finish()
+        interrupt.restore()
+        return done
+
+    def _open(self) -> None:
+        """Find the run to go on with, if any, and the directory to write to; the same on all ranks."""
+        config, environment = self.request.config, os.environ
+        run, attempt = launch.run_name(environment), launch.attempt(environment)
+
+        def open_directory() -> list[str | None]:
+            source = runfiles.source_of(config.output, run, attempt)
+            if source is None and (config.output.automatic or attempt):
+                self.say("no checkpoint yet: the run starts at the beginning")
+            opened = runfiles.open_directory(config.output, self.request.data, config.preset, source, run)
+            return [str(opened), None if source is None else str(source)]
+
+        opened = json.dumps(self._on_rank_zero(open_directory)).encode()
+        told = json.loads(broadcast_bytes(self.job.transport, opened, self.job.device))
+        self.directory, source = Path(told[0]), told[1]
+        if source is not None:
+            self._resume(Path(source))
+        if self.job.world.rank == 0:
+            self.out = self.directory
+            metrics = self.out / runfiles.METRICS_FILE
+            self.writer = MetricsWriter(metrics, self.job.trainer.next_epoch)
+
+    def _stopped(self, number: int) -> Stopped:
+        """Save the work; what to tell the user."""
+        epoch, name = self.job.trainer.next_epoch, signal.Signals(number).name
+        saved = self._checkpoint()
+        self.job.transport.close()
+        resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
+        how = resume if saved else "nothing was saved"
+        return Stopped(number, f"stopped by {name} after epoch {epoch}; {how}")
+
+    def _write_metrics(self, record: Record) -> None:
+        if self.writer is None:
+            return
+        before = self.writer.trouble
+        self.writer.write(record)
+        if self.writer.trouble and not before:
+            self.warn(f"metrics cannot be written ({self.writer.trouble}); they are kept in memory")
+
+    def warn(self, line: str) -> None:
+        """Rank 0 tells the user of trouble that the run survives."""
+        if self.job.world.rank == 0:
+            sys.stderr.write(f"sancus: {line}\n")
+            sys.stderr.flush()
 
     def _on_rank_zero(self, action: Callable[[], T]) -> T | None:
         """What `action` gives on rank 0, None elsewhere; a mistake that it meets is raised on all ranks."""
@@ -107,10 +167,6 @@ class Session:
         if told:
             raise UserError(told)
         return result
-
-    def _open_directory(self) -> Path:
-        config = self.request.config
-        return runfiles.open_directory(config.output, self.request.data, config.preset)
 
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
@@ -203,10 +259,9 @@ class Session:
         bill.merge(self.earlier)
         return bill
 
-    def _checkpoint(self) -> None:
-        bill, trainer = self._bill(), self.job.trainer
-        if self.out is None:
-            return
+    def _checkpoint(self) -> bool:
+        """Write the state of the run; where that fails, say so and go on: the last one is still there."""
+        bill, trainer, output = self._bill(), self.job.trainer, self.request.config.output
         carried = {
             "decisions": trainer.exchange.crossing.decisions.as_array().tolist(),
             "communication": bill.to_dict(trainer.next_epoch - self.bill_from, self.job.world.size),
@@ -214,34 +269,59 @@ class Session:
             "seconds_total": self.seconds_before + time.perf_counter() - self.started,
             "tally": asdict(self.tally),
             "ranks": self.job.world.size,
+            "shards": self.job.shard.digest(),
+            "graph": self.job.shard.manifest["graph"],
             "config": self._settings(),
         }
-        files = checkpoint.pack(trainer, carried)
-        checkpoint.write(self.out / runfiles.CHECKPOINTS, trainer.next_epoch, files)
+        shared = checkpoint.pack(trainer, carried) if self.job.world.rank == 0 else None
+        folder = self.directory / runfiles.CHECKPOINTS
+        checkpoints = Checkpoints(folder, self.job.transport, self.job.device, output.keep)
+        reason = checkpoints.write(trainer.next_epoch, shared, checkpoint.pack_rank(trainer))
+        if reason is not None:
+            self.warn(f"no checkpoint of epoch {trainer.next_epoch} ({reason}); the one before is kept")
+        return reason is None
 
-    def _resume(self, folder: Path) -> None:
-        """Rank 0 reads the newest whole checkpoint; everyone gets the same bytes."""
-        newest = self._on_rank_zero(lambda: checkpoint.read_newest(folder))
-        files, line = newest or (None, "")
-        self.say(line)
-        names = ("weights.safetensors", "best.safetensors", "optimizer.safetensors", "state.json")
-        transport, device = self.job.transport, self.job.device
-        shared = {name: broadcast_bytes(transport, files[name] if files else None, device) for name in names}
-        carried = checkpoint.unpack(shared, self.job.trainer)
+    def _resume(self, source: Path) -> None:
+        """Go on from the newest whole checkpoint: bit for bit where ranks, parts and settings are equal."""
+        trainer, job = self.job.trainer, self.job
+        folder = source / runfiles.CHECKPOINTS
+        found = Checkpoints(folder, job.transport, job.device).newest()
+        if found is None:
+            raise UserError(f"no whole checkpoint in {folder}; start again without --resume")
+        carried = checkpoint.unpack(found.shared, trainer)
+        self.say(found.describe())
         self.seconds_before = carried["seconds_total"]
         self.tally = Tally(**carried["tally"])
-        if any(policy.max_age for policy in self.job.trainer.exchange.crossing.policies.values()):
-            self.say("histories start cold: every stream sends at its first use")
-        if carried["ranks"] == self.job.world.size:
-            self.job.trainer.exchange.crossing.decisions.restore(np.array(carried["decisions"], np.int8))
+        if carried["graph"] != job.shard.manifest["graph"]:
+            raise UserError(
+                f"{source} was trained on another graph; give its data to --resume, or start anew"
+            )
+        reason = self._why_cold(carried, found)
+        if reason is None:
+            assert found.own is not None
+            checkpoint.unpack_rank(found.own, trainer)
+        else:
+            self.say(f"{reason}: weights and optimizer are taken over, histories start cold")
+        if carried["ranks"] == job.world.size:
+            trainer.exchange.crossing.decisions.restore(np.array(carried["decisions"], np.int8))
             self.earlier = Bill.from_dict(_without_decisions(carried["communication"]))
             self.bill_from = carried["bill_from"]
         else:
-            self.bill_from = self.job.trainer.next_epoch
-            self.say(
-                f"the checkpoint was made by {carried['ranks']} ranks: weights and optimizer are taken over, "
-                "the bill starts anew"
-            )
+            self.bill_from = trainer.next_epoch
+            self.say(f"the bill starts anew: it was that of {carried['ranks']} ranks")
+
+    def _why_cold(self, carried: Mapping[str, Any], found: Found) -> str | None:
+        """Why the histories of a checkpoint cannot be used; None where they can."""
+        if carried["ranks"] != self.job.world.size:
+            return f"the checkpoint was made by {carried['ranks']} ranks"
+        if carried["shards"] != self.job.shard.digest():
+            return "the parts or the data are others"
+        before, now = (flatten(settings) for settings in (carried["config"], self._settings()))
+        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+        matters = [name for name in changed if name not in MAY_CHANGE]
+        if matters:
+            return f"--{matters[0].replace('_', '-')} is another"
+        return None if found.own is not None else "a rank's own file is missing or damaged"
 
     def _progress(self, record: Record) -> None:
         epoch, epochs = int(record["epoch"] or 0), self.job.trainer.settings.epochs

@@ -63,9 +63,9 @@ class Agreement:
         self._agree = agree
         self._configuration = xxhash.xxh3_64_intdigest(configuration) >> 1
         self._device = device or torch.device("cpu")
-        self._sequence = 0
+        self.sequence = 0
         self._planned: dict[Stream, Answer] = {}
-        self._drift: dict[Stream, float] = {}  # own streams, after the last use
+        self.drift: dict[Stream, float] = {}  # own streams, after the last use
         self.max_drift: float | None = None  # measured by this rank in the current epoch
 
     def begin_epoch(self) -> None:
@@ -83,7 +83,7 @@ class Agreement:
             if policy.drift_norm is None:
                 asked[stream] = 0.0
             elif self._agree == "epoch" and stream.owner == self._transport.rank:
-                asked[stream] = self._drift[stream]
+                asked[stream] = self.drift[stream]
                 own.append(stream)
         answers, failure = self._answers(asked)
         self._planned = {stream: answer for stream, answer in answers.items() if stream not in own}
@@ -117,7 +117,7 @@ class Agreement:
             rows = self._gather(_digest([layer, direction]), 0, [answers[streams[mine]]], failure)
             told = [Answer(answer) for (answer,) in rows]
         if policy.drift_norm is not None:
-            self._drift[streams[mine]] = drift if told[mine] == SKIP else 0.0
+            self.drift[streams[mine]] = drift if told[mine] == SKIP else 0.0
             self.max_drift = max(self.max_drift or 0.0, drift)
         for stream, answer in zip(streams, told, strict=True):
             self._decisions.note(stream, answer, needed=self._needed[direction][stream.owner])
@@ -168,9 +168,9 @@ class Agreement:
 
         `replicated` is a digest of the answers that ranks act on without a message.
         """
-        self._sequence += 1
+        self.sequence += 1
         told = FAILED if failure else replicated
-        record = [self._sequence, self._decisions.epoch, self._configuration, place, told]
+        record = [self.sequence, self._decisions.epoch, self._configuration, place, told]
         mine = torch.tensor([*record, *answers], dtype=torch.int64, device=self._device)
         everyone = self._transport.all_gather(mine, AGREEMENT).tolist()
         if any(row[len(RECORD) - 1] == FAILED for row in everyone):

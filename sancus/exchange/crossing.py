@@ -17,7 +17,7 @@ import torch
 from sancus.codecs.base import Codec
 from sancus.codecs.full import FullPrecision
 from sancus.comm.base import Transport
-from sancus.comm.ledger import Direction, Stream
+from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.exchange.agreement import Agree, Agreement
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Use
@@ -62,8 +62,9 @@ class Crossing:
         self.epoch = -1
         self.exact = False  # everything fresh and in full precision; the histories are left alone
         self.noisy = False  # whether a model drops out in training
+        self.device = device
         self._transport = transport
-        self._sequence = 0
+        self.sequence = 0
         self._deliveries = {
             side: Delivery(transport, Encoder(codec, seed=seed, epochs=epochs, feedback=feedback))
             for side, codec in codecs.items()
@@ -107,7 +108,7 @@ class Crossing:
         `clean` is `outgoing` without dropout, for policies that measure drift.
         """
         self._transport.progress()
-        self._sequence += 1
+        self.sequence += 1
         stream, policy = Stream(layer, direction, self._transport.rank), self.policies[direction]
         delivery = self._deliveries[direction]
         if self.exact:
@@ -142,7 +143,7 @@ class Crossing:
     def exact_use(self, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]) -> Use:
         """A use at which everyone sends, outside policy, codec and history."""
         everyone = [True] * self._transport.size
-        return Use(layer, direction, everyone, self._sequence, self.epoch, purpose=purpose)
+        return Use(layer, direction, everyone, self.sequence, self.epoch, purpose=purpose)
 
     def repeatable(self) -> bool:
         """Whether owners could send again exactly what arrived forward: no history, no lossy codec."""
@@ -150,7 +151,7 @@ class Crossing:
 
     def repeat_use(self, layer: int) -> Use:
         """The use at which rows travel once more, for the backward pass; counted as forward payload."""
-        self._sequence += 1
+        self.sequence += 1
         return self.exact_use(layer, "forward", "payload")
 
     def stepwise_use(self, layer: int) -> Use | None:
@@ -158,7 +159,7 @@ class Crossing:
         policy = self.policies["backward"]
         if policy.max_age or policy.absent or policy.drift_norm:
             return None
-        self._sequence += 1
+        self.sequence += 1
         return self._use(layer, "backward", self.agreement.decide(layer, "backward"), SEND)
 
     def shift(self, payload: torch.Tensor, step: int, rows: int, use: Use) -> torch.Tensor:
@@ -177,8 +178,26 @@ class Crossing:
 
     def once_use(self, layer: int) -> Use:
         """The use of a transfer that happens once; counted for the pass that needs it."""
-        self._sequence += 1
+        self.sequence += 1
         return self.exact_use(layer, "forward", "evaluation" if self.exact else "payload")
+
+    def stores(self) -> dict[str, History]:
+        """Every store of payloads by name."""
+        found = {"history": self.history, "drift/sent": self.drift.sent, "drift/seen": self.drift.seen}
+        for side, delivery in self._deliveries.items():
+            for receiver, residual in (delivery.encoder.residuals or {}).items():
+                found[f"residual/{side}/{receiver}"] = residual
+        return found
+
+    def store(self, name: str) -> History:
+        """One of them; that of a residual is made where it is not there yet."""
+        kind, *where = name.split("/")
+        if kind == "residual":
+            side, receiver = DIRECTIONS[DIRECTIONS.index(where[0])], int(where[1])
+            residuals = self._deliveries[side].encoder.residuals
+            assert residuals is not None, "residuals belong to error feedback"
+            return residuals.setdefault(receiver, History())
+        return self.stores()[name]
 
     @property
     def residual_bytes(self) -> int:
@@ -191,7 +210,7 @@ class Crossing:
             layer,
             direction,
             [answer == wanted for answer in answers],
-            self._sequence,
+            self.sequence,
             self.epoch,
             self.history if policy.max_age else None,
             policy.absent,

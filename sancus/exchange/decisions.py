@@ -57,6 +57,14 @@ class Decisions:
             self._first.setdefault(stream, self.epoch)
         self._enter(self.epoch, stream, answer)
 
+    def sent(self) -> dict[Stream, tuple[int, int]]:
+        """First and last send of every stream."""
+        return {stream: (self._first[stream], version) for stream, version in self._version.items()}
+
+    def restore_sent(self, stream: Stream, first: int, version: int) -> None:
+        """Take over what the histories of an earlier process hold."""
+        self._first[stream], self._version[stream] = first, version
+
     def counts(self) -> tuple[int, int]:
         """Sends and skips of the current epoch, over all owners."""
         answers = self._log[self.epoch].values()
@@ -84,7 +92,7 @@ class Decisions:
         return array
 
     def restore(self, array: npt.NDArray[np.int8]) -> None:
-        """Take over the log of an earlier process. Versions start cold: its histories are gone."""
+        """Take over the log of an earlier process; versions come with the histories."""
         for epoch, layer, side, owner in np.argwhere(array != UNUSED).tolist():
             stream = Stream(layer, DIRECTIONS[side], owner)
             self._enter(epoch, stream, Answer(array[epoch, layer, side, owner]))

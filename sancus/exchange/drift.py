@@ -21,28 +21,28 @@ class DriftMeter:
     """What this rank last sent, by stream, and the distance from it."""
 
     def __init__(self) -> None:
-        self._sent = History()
-        self._seen = History()
+        self.sent = History()
+        self.seen = History()
 
     def see(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
         """The payload `[rows, f]` in a fresh, exact pass, without any dropout."""
-        self._seen.push(stream, payload, epoch)
+        self.seen.push(stream, payload, epoch)
 
     def current(self, stream: Stream, payload: torch.Tensor, *, noisy: bool) -> torch.Tensor:
         """The payload to measure by: the last exact one where dropout makes this one noisy."""
-        if noisy and self._seen.holds(stream) and self._seen.pull(stream).shape == payload.shape:
-            return self._seen.pull(stream)
+        if noisy and self.seen.holds(stream) and self.seen.pull(stream).shape == payload.shape:
+            return self.seen.pull(stream)
         return payload
 
     def keep(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
         """What is being sent now, as `current` gave it."""
-        self._sent.push(stream, payload, epoch)
+        self.sent.push(stream, payload, epoch)
 
     def measure(self, stream: Stream, payload: torch.Tensor, norm: Norm) -> float:
         """Mean absolute difference; `relative` divides it by the payload's mean absolute value."""
         if not payload.numel():
             return 0.0
-        difference = (payload - self._sent.pull(stream)).abs().mean().item()
+        difference = (payload - self.sent.pull(stream)).abs().mean().item()
         if norm == "mean" or difference == 0.0:
             return difference
         size = payload.abs().mean().item()
@@ -51,4 +51,4 @@ class DriftMeter:
     @property
     def nbytes(self) -> int:
         """Memory of the copies."""
-        return self._sent.nbytes + self._seen.nbytes
+        return self.sent.nbytes + self.seen.nbytes

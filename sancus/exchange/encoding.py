@@ -32,7 +32,7 @@ class Encoder:
         self.codec = codec
         self._seed = seed
         self._last = max(1, epochs - 1)
-        self._residuals: dict[int, History] | None = {} if feedback and not codec.lossless else None
+        self.residuals: dict[int, History] | None = {} if feedback and not codec.lossless else None
 
     def stage(self, epoch: int) -> float:
         """How far the training is: 0 in the first epoch, 1 in the last."""
@@ -47,7 +47,7 @@ class Encoder:
     ) -> torch.Tensor:
         """What crosses for `payload [rows, f]` of this rank."""
         moment = Moment(_hash(self._seed, epoch, stream, receiver), self.stage(epoch))
-        residual = None if self._residuals is None else self._residuals.setdefault(receiver, History())
+        residual = None if self.residuals is None else self.residuals.setdefault(receiver, History())
         meant = payload
         if residual is not None and residual.holds(stream):
             meant = payload + residual.pull(stream)
@@ -70,7 +70,7 @@ class Encoder:
     @property
     def nbytes(self) -> int:
         """Memory of the residuals."""
-        return sum(history.nbytes for history in (self._residuals or {}).values())
+        return sum(history.nbytes for history in (self.residuals or {}).values())
 
 
 def _no_longer_than(rows: torch.Tensor, left: torch.Tensor) -> torch.Tensor:

@@ -43,6 +43,10 @@ class History:
         """The epoch in which what `pull` gives was made."""
         return self._versions[stream]
 
+    def streams(self) -> list[Stream]:
+        """Everything that is held."""
+        return list(self._payloads)
+
     @property
     def nbytes(self) -> int:
         """Memory that the store holds."""

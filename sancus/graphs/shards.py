@@ -54,6 +54,11 @@ class Shard:
         """`[n_i]` classes (−1: none) or `[n_i, C]` booleans."""
         return self.arrays["labels"]
 
+    def digest(self) -> str:
+        """Names the content of all ranks' shards."""
+        sums = json.dumps(self.manifest["checksums"], sort_keys=True)
+        return xxhash.xxh3_128_hexdigest(sums.encode())
+
     def mask(self, split: str) -> npt.NDArray[np.bool_]:
         """Own rows of a split (`train`, `val`, `test`), `[n_i]`."""
         return self.arrays[f"{split}_mask"]

@@ -1,9 +1,10 @@
-"""Writes `metrics.jsonl`: one line an epoch, flushed, so that a killed run keeps what it had."""
+"""Writes `metrics.jsonl`: one line an epoch, at once, so that a killed run keeps what it had."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,20 +20,30 @@ class MetricsWriter:
         if first_epoch and path.exists():
             kept = [line for line in path.read_text().splitlines() if _epoch_of(line) < first_epoch]
         path.write_text("".join(f"{line}\n" for line in kept))
-        self._file = path.open("a")
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._left = b""
+        self.trouble: str | None = None  # why the last lines could not be written yet
 
     def write(self, record: Mapping[str, float | int | None]) -> None:
-        """One epoch; a name that is not declared is a bug. JSON has no infinity: it becomes null."""
+        """One epoch; a name that is not declared is a bug. JSON has no infinity: it becomes null.
+
+        What a full disk refuses is kept, and written as soon as there is room.
+        """
         assert set(record) == set(METRICS), set(record) ^ set(METRICS)
         plain = {
             name: value if value is None or math.isfinite(value) else None for name, value in record.items()
         }
-        self._file.write(json.dumps(plain) + "\n")
-        self._file.flush()
+        self._left += json.dumps(plain).encode() + b"\n"
+        try:
+            while self._left:
+                self._left = self._left[os.write(self._file, self._left) :]
+            self.trouble = None
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
 
     def close(self) -> None:
         """Done."""
-        self._file.close()
+        os.close(self._file)
 
 
 def _epoch_of(line: str) -> float:

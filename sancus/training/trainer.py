@@ -78,6 +78,8 @@ class Trainer:
         self.optimizer = _optimizer(model, settings)
         self.next_epoch = 0
         self.best = Best()
+        self.stop_signal: Callable[[], int] = lambda: 0  # of this rank: a signal that asks for the end
+        self.stopped_by = 0  # the signal that any rank got: the same on all
         self._counted = dict.fromkeys(LOCAL, 0.0)
         self._train_score: torch.Tensor | None = None  # of the last epoch, where labels are input
 
@@ -87,8 +89,8 @@ class Trainer:
             after_epoch(record)
 
     def epochs(self) -> Iterator[Record]:
-        """The figures of each epoch as it ends, equal on all ranks."""
-        while self.next_epoch < self.settings.epochs and not self._out_of_patience():
+        """The figures of each epoch as it ends, equal on all ranks; until a rank is asked to stop."""
+        while self.next_epoch < self.settings.epochs and not self._out_of_patience() and not self.stopped_by:
             epoch = self.next_epoch
             started, waited = time.perf_counter(), self._waited()
             loss = self.train_epoch(epoch)
@@ -182,11 +184,13 @@ class Trainer:
     def _gather(self, epoch: int, local: dict[str, float], score: torch.Tensor, *, evaluated: bool) -> Record:
         """Combine every rank's figures; the same record on all ranks."""
         figures = torch.tensor([local[name] for name in LOCAL], dtype=torch.float64)
-        mine = torch.cat([figures, score.reshape(-1)]).to(self._device)
+        signal = torch.tensor([self.stop_signal()], dtype=torch.float64)
+        mine = torch.cat([figures, signal, score.reshape(-1)]).to(self._device)
         everyone = self.exchange.transport.all_gather(mine).cpu()
         columns = dict(zip(LOCAL, everyone.T, strict=False))
         _check_finite(epoch, columns["loss"])
-        fractions = everyone[:, len(LOCAL) :].sum(dim=0).view(len(SPLITS), 2)
+        self.stopped_by = int(everyone[:, len(LOCAL)].max())
+        fractions = everyone[:, len(LOCAL) + 1 :].sum(dim=0).view(len(SPLITS), 2)
         sends, skips = self.exchange.crossing.decisions.counts()
         compute = columns["seconds"] - columns["comm_seconds"]
         record: Record = {name: _combine(name, columns[name]) for name in LOCAL}

@@ -103,7 +103,7 @@ def miscount(transport: Transport, folder: str, plan: str) -> str:
     for epoch in range(4):
         exchange.begin_epoch(epoch)
         if epoch == 2 and transport.rank == 1:
-            exchange.crossing._sequence += 1
+            exchange.crossing.sequence += 1
         exchange.aggregate(rows, 0, "forward")
     return "no error"
 

@@ -459,7 +459,7 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
         own, other = (Stream(1, "forward", rank) for rank in (transport.rank, 1 - transport.rank))
         leg = exchange.plan.forward
         meant = leg.make[1 - transport.rank].apply(rows)
-        return exchange.crossing.drift._sent.pull(own), exchange.crossing.history.pull(other), meant
+        return exchange.crossing.drift.sent.pull(own), exchange.crossing.history.pull(other), meant
 
     (kept, _, meant), (_, held, _) = results(run_threads(2, run))
     torch.testing.assert_close(kept, held, rtol=0, atol=0)

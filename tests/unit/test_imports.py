@@ -56,6 +56,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.presets",
     },  # for their tables, which names exist, and their settings
     "sancus.presets": set(),
+    "sancus.interrupt": {"sancus.launch"},
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
     "sancus.local": {"sancus.launch", "sancus.cli"},  # forks processes that run the command line
     "sancus.training": {"sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},

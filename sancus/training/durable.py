@@ -1,0 +1,100 @@
+"""Directories that appear on disk whole or not at all, whenever the process dies.
+
+Files are written under a name that nobody reads, and synced; the directory is synced and renamed, and its
+parent is synced. A manifest, written last, holds the xxhash of every file and has exactly one valid spelling,
+so any flipped or missing byte is noticed, in the manifest too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import xxhash
+
+MANIFEST = "manifest.json"
+PARTIAL, OLD = ".partial-", ".old-"  # beginnings of names that are no one's any more after a crash
+
+
+def checksum(content: bytes) -> str:
+    """128 bits of a file's content."""
+    return xxhash.xxh3_128_hexdigest(content)
+
+
+def fresh_name(target: str) -> str:
+    """A name beside `target` to write under."""
+    return f"{PARTIAL}{target}-{uuid.uuid4().hex[:8]}"
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Written and synced when it returns."""
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(number, left) :]
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def manifest_text(checksums: Mapping[str, str]) -> bytes:
+    """The one spelling of a manifest."""
+    return json.dumps(dict(sorted(checksums.items())), indent=1).encode()
+
+
+def read_manifest(directory: Path) -> dict[str, str] | None:
+    """File names and checksums; None where there is no valid manifest."""
+    try:
+        text = (directory / MANIFEST).read_bytes()
+        content = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return None
+    plain = isinstance(content, dict) and all(isinstance(value, str) for value in content.values())
+    return content if plain and manifest_text(content) == text else None
+
+
+def read_checked(path: Path, expected: str) -> bytes | None:
+    """The content of a file; None where it is missing or other than it was."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return content if checksum(content) == expected else None
+
+
+def publish(partial: Path, target: Path) -> None:
+    """Give a directory whose files are written and synced its name; what had it before is gone."""
+    sync_directory(partial)
+    if target.exists():
+        retire(target)
+    os.rename(partial, target)
+    sync_directory(target.parent)
+
+
+def retire(directory: Path) -> None:
+    """Remove a directory without ever showing a part of it under its name."""
+    gone = directory.with_name(f"{OLD}{directory.name}-{uuid.uuid4().hex[:8]}")
+    os.rename(directory, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def sweep(folder: Path, keep: str = "") -> None:
+    """Remove what writers that died have left, but for the directory named `keep`."""
+    for start in (PARTIAL, OLD):
+        for leftover in folder.glob(f"{start}*"):
+            if leftover.name != keep:
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Names in a directory are as durable as the content of its files when it returns."""
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
