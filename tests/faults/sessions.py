@@ -1,0 +1,127 @@
+"""Whole sessions, as `sancus train` runs them, by ranks that a test has already: no process is started.
+
+    lines = train(transport, "synthetic:nodes=300", "--epochs", "12", "--out", out, stop_after=5)
+
+What they leave behind is compared with `assert_same`: bit for bit, all but clocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from sancus import launch
+from sancus.cli import app
+from sancus.comm.base import Transport
+from sancus.comm.ledger import Ledger
+from sancus.interrupt import SIGNALS, Stopped
+from sancus.launch import World
+from sancus.prepare import prepare
+from sancus.run import Job
+from sancus.session import Request, Session
+from tests.command import metrics
+
+GRAPH = "synthetic:nodes=300,features=12,classes=4,degree=6"
+# What an epoch computes and decides. Clocks differ, and bytes: a resumed run fetches the features once more.
+COMPUTED = (
+    "epoch",
+    "loss",
+    "train",
+    "val",
+    "test",
+    "sends",
+    "skips",
+    "max_age",
+    "max_drift",
+    "history_bytes",
+)
+ARRAYS = {"decisions": "decisions", "predictions": "prediction"}
+WITHOUT_CLOCKS = ("weights.safetensors", "best.safetensors", "optimizer.safetensors")
+
+
+def train(
+    transport: Transport,
+    *argv: str | Path,
+    stop_after: int | None = None,
+    seed: int = 0,
+    before_epoch: Callable[[int], None] = lambda epoch: None,
+) -> list[str]:
+    """One session; what rank 0 said, and at last what a run that was stopped tells its user.
+
+    `stop_after` epochs the last rank, and only that, gets SIGTERM. `seed` sets torch's random state as a
+    process would find it: a run that is resumed must not depend on it.
+    """
+    command = ["train", *map(str, argv)]
+    _, bound, *_ = app.parse_args(command, exit_on_error=False, print_error=False)
+    config, data = bound.arguments["settings"], bound.arguments["data"]
+    rank, size = transport.rank, transport.size
+    shards = prepare(data, config.factors.partitioner, size, row_order=config.factors.row_order)
+    transport.ledger = Ledger()
+    torch.manual_seed(seed)
+    lines: list[str] = []
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    with (
+        mock.patch("sancus.run.connect", return_value=transport),
+        mock.patch.object(transport, "close"),
+        mock.patch.dict(os.environ, {launch.RUN: uuid.uuid4().hex}),
+    ):
+        job = Job(config, World(rank, size, rank, size, "local"), "gloo", shards)
+        train_epoch = job.trainer.train_epoch
+
+        def hooked(epoch: int) -> float:
+            before_epoch(epoch)
+            if epoch + 1 == stop_after and rank == size - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return train_epoch(epoch)
+
+        try:
+            with mock.patch.object(job.trainer, "train_epoch", hooked):
+                Session(Request(data, config, ""), job, "gloo", lines.append).run()
+        except Stopped as stop:
+            lines.append(str(stop))
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    return lines
+
+
+def newest(directory: Path) -> Path:
+    """The newest checkpoint of a run."""
+    return max((directory / "checkpoint").glob("epoch-*"))
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Two runs that ended: the same losses, scores, decisions, weights, and memory of every rank."""
+    first, second = (
+        [[epoch[name] for name in COMPUTED] for epoch in metrics(directory)] for directory in (one, other)
+    )
+    assert first == second, (first, second)
+    ours, theirs = newest(one), newest(other)
+    assert ours.name == theirs.name
+    for name in WITHOUT_CLOCKS:
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+    own = [file.name for file in sorted(ours.glob("rank-*"))]
+    assert own == [file.name for file in sorted(theirs.glob("rank-*"))] != []
+    for name in own:
+        assert _memory(ours / name) == _memory(theirs / name), name
+    for name in ARRAYS:
+        left, right = (np.load(directory / f"{name}.npz")[ARRAYS[name]] for directory in (one, other))
+        assert not left.size + right.size or np.array_equal(left, right), name
+
+
+def _memory(path: Path) -> dict[str, Any]:
+    """What a rank remembers. Sequence numbers count messages, and a resumed run fetches the features again."""
+    with safe_open(str(path), "np") as file:
+        plain = json.loads(file.metadata()["plain"])
+        tensors = {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+    return tensors | {name: value for name, value in plain.items() if name != "sequence"}
