@@ -17,7 +17,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 from safetensors import safe_open
 
 from sancus import launch
@@ -53,13 +52,11 @@ def train(
     transport: Transport,
     *argv: str | Path,
     stop_after: int | None = None,
-    seed: int = 0,
     before_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> list[str]:
     """One session; what rank 0 said, and at last what a run that was stopped tells its user.
 
-    `stop_after` epochs the last rank, and only that, gets SIGTERM. `seed` sets torch's random state as a
-    process would find it: a run that is resumed must not depend on it.
+    `stop_after` epochs the last rank, and only that, gets SIGTERM.
     """
     command = ["train", *map(str, argv)]
     _, bound, *_ = app.parse_args(command, exit_on_error=False, print_error=False)
@@ -67,7 +64,6 @@ def train(
     rank, size = transport.rank, transport.size
     shards = prepare(data, config.factors.partitioner, size, row_order=config.factors.row_order)
     transport.ledger = Ledger()
-    torch.manual_seed(seed)
     lines: list[str] = []
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with (
@@ -120,7 +116,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 def _memory(path: Path) -> dict[str, Any]:
-    """What a rank remembers. Sequence numbers count messages, and a resumed run fetches the features again."""
+    """What a rank remembers. Sequence numbers count messages: a resumed run fetches the features again."""
     with safe_open(str(path), "np") as file:
         plain = json.loads(file.metadata()["plain"])
         tensors = {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
