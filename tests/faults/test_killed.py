@@ -19,8 +19,9 @@ from tests.processes import run_ranks
 from tests.strike import assert_all_gone, children_of, ranks_of
 
 EPOCHS = 300
-FLAGS = (GRAPH, "--hidden", "8", "--threads", "1", "--epochs", str(EPOCHS), "--checkpoint-every", "10")
-STALE = (*FLAGS, "--preset", "pipegcn", "--codec", "int8", "--error-feedback")
+FACTORS = ("--preset", "pipegcn", "--codec", "int8", "--error-feedback")
+WORK = (GRAPH, "--hidden", "8", "--threads", "1", "--checkpoint-every", "10", *FACTORS)
+STALE = (*WORK, "--epochs", str(EPOCHS))
 LATEST = 2.0  # seconds after its start at which a rank is killed
 DEADLINE = 240.0
 

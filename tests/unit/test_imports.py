@@ -55,6 +55,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.training",
         "sancus.presets",
     },  # for their tables, which names exist, and their settings
+    "sancus.memory": {"sancus.config", "sancus.models"},
     "sancus.presets": set(),
     "sancus.interrupt": {"sancus.launch"},
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
@@ -103,6 +104,7 @@ BEFORE_TORCH = (
     "sancus/errors.py",
     "sancus/graphs/graph.py",
     "sancus/launch.py",
+    "sancus/memory.py",
     "sancus/plugins.py",
     "sancus/presets.py",
     "sancus/prepare.py",
