@@ -19,7 +19,7 @@ import torch
 from sancus.comm.alone import Alone
 from sancus.training import checkpoint, durable
 from sancus.training.checkpoint import SHARED, Checkpoints, Files, Found, rank_file
-from tests.faults.counts import tries
+from tests.faults.counts import at_most
 from tests.faults.record import record
 
 CPU = torch.device("cpu")
@@ -98,7 +98,7 @@ def test_a_killed_writer_always_leaves_a_whole_checkpoint(
     while not alive:
         folder = tmp_path / f"{place}"
         shutil.copytree(before, folder)
-        alive = not killed_at(place, PIECE // tries(1, 8), folder, 9, keep)
+        alive = not killed_at(place, PIECE // at_most(1, 8), folder, 9, keep)
         begun = time.perf_counter()
         epoch = epoch_of(checkpoints(folder).newest())
         seconds.append(time.perf_counter() - begun)
@@ -165,7 +165,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     newest, tried = tmp_path / "epoch-00000006", 0
     for file in sorted(newest.iterdir()):
         whole = file.read_bytes()
-        for damaged in damages(file, tries(20, 300)):
+        for damaged in damages(file, at_most(20, 300)):
             file.write_bytes(damaged)
             found = checkpoints(tmp_path).newest()
             assert epoch_of(found) == 3

@@ -12,7 +12,7 @@ import pytest
 
 from sancus.comm.base import Transport
 from tests.command import Launcher, Process, started
-from tests.faults.counts import tries
+from tests.faults.counts import at_most
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
 from tests.processes import run_ranks
@@ -76,7 +76,7 @@ def test_killed_ranks_do_no_harm(
     restarts = ["--restarts", "100"] if launcher == "local" else []
     seconds: list[float] = []
     for number in range(1000):
-        out, wanted = tmp_path / str(number), min(5, tries(sample, full) - len(seconds))
+        out, wanted = tmp_path / str(number), min(5, at_most(sample, full) - len(seconds))
         if wanted <= 0:
             break
         options = ("--max-restarts", "100") if launcher == "torchrun" else ()

@@ -21,7 +21,7 @@ from sancus.errors import UserError
 from sancus.launch import follow_parent
 from sancus.training import durable
 from tests.command import TOP, Process, losses, run, started
-from tests.faults.plugins import MARK
+from tests.faults.greedy import MARK
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
 from tests.faults.test_killed import STALE, WORK
@@ -132,7 +132,7 @@ def memory_limit(limit: int) -> Iterator[list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
 def test_a_rank_that_eats_all_memory_is_named(backend: str, tmp_path: Path) -> None:
-    flags = ("--model", "tests.faults.plugins:Eats", "--backend", backend, "--out", tmp_path / "run")
+    flags = ("--model", "tests.faults.greedy:Eats", "--backend", backend, "--out", tmp_path / "run")
     mark = tmp_path / "mark"
     with (
         memory_limit(2 << 30) as prefix,

@@ -9,7 +9,7 @@ import pytest
 from sancus.errors import UserError
 from sancus.graphs.shards import open_shard
 from tests.command import run
-from tests.faults.counts import tries
+from tests.faults.counts import at_most
 from tests.faults.record import record
 from tests.faults.test_checkpoint_files import damages
 from tests.graphs import awkward_graph, shards_of
@@ -37,7 +37,7 @@ def test_a_damaged_shard_is_refused(tmp_path: Path) -> None:
     tried = 0
     for file in files:
         whole = file.read_bytes()
-        for damaged in damages(file, tries(12, 100)):
+        for damaged in damages(file, at_most(12, 100)):
             file.write_bytes(damaged)
             line = refused(directory)
             assert f"delete {directory}" in line or "has shard format" in line, line

@@ -14,7 +14,7 @@ import pytest
 from sancus.comm.alone import Alone
 from tests.command import Launcher, Process, losses, run, started
 from tests.faults.counts import everything
-from tests.faults.plugins import MARK
+from tests.faults.greedy import MARK
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, newest
 from tests.faults.test_killed import EPOCHS, STALE, undisturbed
@@ -94,7 +94,7 @@ def test_a_second_interrupt_ends_ranks_that_cannot_stop(tmp_path: Path) -> None:
 
 
 def test_a_second_interrupt_ends_a_single_process(tmp_path: Path) -> None:
-    model = ("--model", "tests.faults.plugins:Hangs")
+    model = ("--model", "tests.faults.greedy:Hangs")
     mark = tmp_path / "mark"
     with started("train", GRAPH, *model, "--out", tmp_path / "run", env={MARK: str(mark)}) as process:
         process.wait_for(mark, "I hang")
