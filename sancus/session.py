@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from sancus import launch, runfiles
+from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config import Config, flatten
 from sancus.errors import UserError
@@ -28,7 +29,6 @@ from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.run import Job
 from sancus.training import checkpoint
-from sancus.training.checkpoint import Checkpoints, Found
 from sancus.training.trainer import Record
 
 PROGRESS_LINES = 20

@@ -27,6 +27,7 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.cli": EVERYTHING,
     "sancus.cli_runs": EVERYTHING,
     "sancus.cli_data": EVERYTHING,
+    "sancus.checkpoints": {"sancus.comm", "sancus.training"},
     "sancus.predict": EVERYTHING,  # loads a finished run, and uses it
     "sancus.run": EVERYTHING,  # assembles one rank's job
     "sancus.session": EVERYTHING,  # runs it, and writes its files
@@ -41,7 +42,7 @@ LAYERS: dict[str, set[str] | None] = {
     },
     "sancus.estimate": EVERYTHING,  # counts what run will do, from the same parts
     "sancus.partition": {"partitioners", "sancus.datasets", "sancus.graphs"},
-    "sancus.compare": {"sancus.runfiles"},
+    "sancus.compare": {"sancus.local", "sancus.runfiles"},
     "sancus.runfiles": {"sancus.config", "sancus.launch", "sancus.metrics"},
     "sancus.config": {
         "partitioners",
@@ -57,7 +58,7 @@ LAYERS: dict[str, set[str] | None] = {
     },  # for their tables, which names exist, and their settings
     "sancus.presets": set(),
     "sancus.interrupt": {"sancus.launch"},
-    "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
+    "sancus.launch": {"sancus.config", "sancus.comm", "sancus.local", "sancus.run"},
     "sancus.local": {"sancus.launch", "sancus.cli"},  # forks processes that run the command line
     "sancus.training": {"sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
