@@ -14,6 +14,7 @@ import pytest
 
 from sancus.datasets.open import open_graph
 from sancus.metrics.declared import METRICS
+from sancus.training import checkpoint
 from tests.command import Launcher, losses, metrics, read_run, run, started
 from tests.strike import LONG, SOON, strike
 
@@ -137,7 +138,8 @@ def test_a_run_leaves_arrays_checkpoint_and_report(train: Train) -> None:
     assert (decisions == 1).sum() == read_run(directory)["communication"]["total"]["sends"]
     newest = directory / "checkpoint" / f"epoch-{EPOCHS:08d}"
     tensors = {"weights.safetensors", "best.safetensors", "optimizer.safetensors"}
-    assert {file.name for file in newest.iterdir()} == {*tensors, "state.json", "manifest.json"}
+    ranks = {checkpoint.rank_file(rank) for rank in range(3)}
+    assert {file.name for file in newest.iterdir()} == {*tensors, *ranks, "state.json", "manifest.json"}
     page = (directory / "report.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html") and 'src="http' not in page
 
