@@ -18,6 +18,7 @@ from sancus.errors import UserError
 from sancus.exchange.predict import history_bytes, stream_columns
 from sancus.launch import World
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
+from sancus.metrics.drift import join_drift
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.run import Job
@@ -45,6 +46,7 @@ class Tally:
     compute_seconds: float = 0.0
     comm_seconds: float = 0.0
     agreement_seconds: float = 0.0
+    waiting_seconds: float = 0.0
     hidden_seconds: float = 0.0
     max_age: int = 0
     max_drift: float | None = None
@@ -55,6 +57,7 @@ class Tally:
         self.compute_seconds += record["compute_seconds"] or 0.0
         self.comm_seconds += record["comm_seconds"] or 0.0
         self.agreement_seconds += record["agreement_seconds"] or 0.0
+        self.waiting_seconds += record["waiting_seconds"] or 0.0
         self.hidden_seconds += record["hidden_seconds"] or 0.0
         self.max_age = max(self.max_age, int(record["max_age"] or 0))
         if record["max_drift"] is not None:
@@ -120,12 +123,14 @@ class Session:
         logits = job.gather_rows(trainer.logits())
         bill = self._bill()
         memory = gather_json(job.transport, self._memory(), job.device)
+        crossing = trainer.exchange.crossing
+        measured = gather_json(job.transport, crossing.agreement.record(), job.device)
         if self.out is None or logits is None:
             return None
         run = self._describe(bill, memory)
-        runfiles.write_arrays(
-            self.out / "decisions.npz", decisions=trainer.exchange.crossing.decisions.as_array()
-        )
+        decisions = crossing.decisions.as_array()
+        drift = join_drift(measured, decisions.shape)
+        runfiles.write_arrays(self.out / "decisions.npz", decisions=decisions, drift=drift)
         prediction = (logits > 0) if trainer.task.labels.dim() == 2 else logits.argmax(dim=1)
         runfiles.write_arrays(self.out / "predictions.npz", prediction=prediction.cpu().numpy())
         runfiles.write_json(self.out / runfiles.RUN_FILE, run)
@@ -157,10 +162,11 @@ class Session:
                 "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
                 "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
                 "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
+                "waiting_seconds_per_epoch": self.tally.waiting_seconds / max(1, epochs),
                 "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
             },
             "communication": bill.to_dict(epochs - self.bill_from, job.world.size)
-            | {"max_age": self.tally.max_age, "max_drift": self.tally.max_drift},
+            | {"max_age": self.tally.max_age, "max_drift": self.tally.max_drift, "policies": self._policies()},
             "cache": {
                 "history_bytes": [row["history"] for row in memory],
                 "predicted_bytes": [row["predicted"] for row in memory],
@@ -169,6 +175,13 @@ class Session:
                 "share_of_peak": [row["history"] / row["peak"] for row in memory],
             },
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
+        }
+
+    def _policies(self) -> dict[str, Any]:
+        """What the report draws beside ages and drift: the bounds, by direction."""
+        return {
+            side: {"max_age": policy.max_age, "norm": policy.drift_norm, "gap": getattr(policy, "gap", None)}
+            for side, policy in self.job.trainer.exchange.crossing.policies.items()
         }
 
     def _memory(self) -> dict[str, int | None]:
