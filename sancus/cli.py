@@ -212,20 +212,31 @@ data_verbs.command(info)
 
 
 @app.command
-def report(run_dir: Path, /) -> None:
-    """Write report.html of a finished or broken run again.
+def report(*run_dir: Path, out: Path | None = None) -> None:
+    """Write one page on a run, finished or broken, or on several side by side.
 
     Parameters
     ----------
     run_dir
-        The --out directory of a run.
+        The --out directory of a run, or several; runs that differ by their seed are shown as one.
+    out
+        The page to write; default: report.html beside the files of the run.
     """
     from sancus.report.page import write_report
     from sancus.runfiles import holds_run
 
-    if not holds_run(run_dir):
-        raise UserError(f"{run_dir} holds no run; give the --out directory of one")
-    print_line(str(write_report(run_dir)))
+    if not run_dir:
+        raise UserError("RUN_DIR is missing: give the --out directory of one run or of several")
+    for directory in run_dir:
+        if not holds_run(directory):
+            raise UserError(f"{directory} holds no run; give the --out directory of one")
+    if out is None and len(run_dir) > 1:
+        raise UserError(f"{len(run_dir)} runs need --out: the page to write, e.g. --out report.html")
+    try:
+        print_line(str(write_report(*run_dir, out=out)))
+    except OSError as error:
+        where = out or run_dir[0]
+        raise UserError(f"cannot write {where}: {error.strerror or error}; choose another --out") from error
 
 
 @app.command(name="list")

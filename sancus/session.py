@@ -166,7 +166,11 @@ class Session:
                 "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
             },
             "communication": bill.to_dict(epochs - self.bill_from, job.world.size)
-            | {"max_age": self.tally.max_age, "max_drift": self.tally.max_drift, "policies": self._policies()},
+            | {
+                "max_age": self.tally.max_age,
+                "max_drift": self.tally.max_drift,
+                "policies": self._policies(),
+            },
             "cache": {
                 "history_bytes": [row["history"] for row in memory],
                 "predicted_bytes": [row["predicted"] for row in memory],

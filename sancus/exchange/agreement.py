@@ -127,7 +127,7 @@ class Agreement:
         return told
 
     def record(self) -> list[list[float]]:
-        """JSON-ready: epoch, layer, side (0 forward, 1 backward), owner and drift of what was measured here."""
+        """JSON-ready: epoch, layer, side (0 forward), owner and drift of what was measured here."""
         return [
             [epoch, stream.layer, DIRECTIONS.index(stream.direction), stream.owner, drift]
             for (epoch, stream), drift in self.measured.items()
