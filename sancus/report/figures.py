@@ -14,9 +14,10 @@ class Gallery:
     def __init__(self) -> None:
         self.charts: list[Chart] = []
 
-    def grid(self, charts: Sequence[Chart], class_: str = "") -> Markup:
+    def grid(self, charts: Sequence[Chart]) -> Markup:
         """Figures beside and below each other."""
-        return tag("div", *(self._figure(chart, "") for chart in charts), class_=f"charts {class_}".strip())
+        columns = "three" if len(charts) % 3 == 0 and not any(chart.wide for chart in charts) else ""
+        return tag("div", *(self._figure(chart, "") for chart in charts), class_=f"charts {columns}".strip())
 
     def named_grid(self, charts: Sequence[tuple[Chart, str]], *, wide: bool = False) -> Markup:
         """The same chart of several groups, each under the name of its group."""

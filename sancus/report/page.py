@@ -47,7 +47,7 @@ def render(runs: Sequence[RunFiles]) -> str:
         *(part for files in runs for part in sections.missing_files(files, named=len(runs) > 1)),
         *_overview(runs, groups, gallery),
         *_side_by_side("Decisions", groups, raster, gallery, whole=True),
-        *_section("Learning", gallery, curves(groups), class_="three"),
+        *_section("Learning", gallery, curves(groups)),
         *_side_by_side("Where the bytes went", groups, _traffic, gallery),
         *_side_by_side("How stale it was", groups, _staleness, gallery),
         *_side_by_side("Ranks", groups, _ranks, gallery),
@@ -109,8 +109,8 @@ def _side_by_side(
     return [tag("section", tag("h2", heading), *parts)] if parts else []
 
 
-def _section(heading: str, gallery: Gallery, charts: Sequence[Chart], class_: str = "") -> list[Markup]:
-    return [tag("section", tag("h2", heading), gallery.grid(charts, class_))] if charts else []
+def _section(heading: str, gallery: Gallery, charts: Sequence[Chart]) -> list[Markup]:
+    return [tag("section", tag("h2", heading), gallery.grid(charts))] if charts else []
 
 
 def _traffic(group: Group) -> list[Chart]:

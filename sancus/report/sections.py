@@ -28,7 +28,10 @@ COMPARISON = (
     "Means over seeds, with the standard deviation of the score. Bytes are payloads after the codec, once a "
     "receiver; `of first` is their ratio to the first row. History is that of the rank which keeps most."
 )
-STREAMS = "Wire bytes of the whole run by stream, then by owner. Small: sends of all decisions."
+STREAMS = (
+    "Wire bytes of the whole run by stream, then by owner. Small: sends of all decisions; a constant input "
+    "crosses once, without a decision."
+)
 STREAM_KEYS = ("wire_bytes", "raw_bytes", "sends", "skips")
 RANKS = (
     "Nonzeros are the stored edges in the rows of a rank, which is its aggregation work. History is what it "
@@ -155,10 +158,9 @@ def costs(run: dict[str, Any], epochs: Sequence[dict[str, Any]]) -> list[Markup]
         rows += [("wire bytes", f"{bytes_text(sum(sizes))} in {len(sizes)} epochs")] if sizes else []
         rows += [("oldest history used", f"{count_text(max(ages))} epochs")] if ages else []
     caption = BILL if bill(run) else "As far as the recorded epochs tell."
-    half = -(-len(rows) // 2)
-    sides = [plain_table([], side, "The bill") for side in (rows[:half], rows[half:]) if side]
-    whole = [tag("div", *sides, class_="halves"), tag("p", caption, class_="note")]
-    return [tag("h2", "The bill"), *whole] if rows else []
+    return (
+        [tag("h2", "The bill"), _halves(rows, "The bill"), tag("p", caption, class_="note")] if rows else []
+    )
 
 
 def partition(run: dict[str, Any]) -> list[Markup]:
@@ -209,13 +211,18 @@ def settings(run: dict[str, Any]) -> list[Markup]:
     parts: list[Markup] = []
     if run.get("command"):
         parts += [tag("h2", "Repeat this run"), tag("pre", tag("code", str(run["command"])))]
-    for name, heading, caption in (
-        ("config", "Settings", "Every setting, with defaults filled in."),
-        ("hardware", "Hardware", "Where it ran."),
-        ("versions", "Versions", "What it ran with."),
-    ):
-        parts += _pairs(heading, caption, flatten(section(run, name)))
-    return parts
+    config = flatten(section(run, "config"))
+    if config:
+        parts += [tag("h2", "Settings"), _halves(config, "Settings")]
+    machine = [
+        tag("div", *_pairs(heading, caption, flatten(section(run, name))))
+        for name, heading, caption in (
+            ("hardware", "Hardware", "Where it ran."),
+            ("versions", "Versions", "What it ran with."),
+        )
+        if section(run, name)
+    ]
+    return [*parts, tag("div", *machine, class_="halves")] if machine else parts
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -248,6 +255,14 @@ def _tiles(run: dict[str, Any]) -> list[Markup]:
     return [tag("dl", *tiles, class_="tiles")] if tiles else []
 
 
+def _halves(rows: Sequence[tuple[str, str]], name: str) -> Markup:
+    """A long list of pairs in two columns, where there is room."""
+    half = -(-len(rows) // 2)
+    return tag(
+        "div", *(plain_table([], side, name) for side in (rows[:half], rows[half:]) if side), class_="halves"
+    )
+
+
 def _pairs(heading: str, caption: str, rows: list[tuple[str, str]]) -> list[Markup]:
     return [tag("h2", heading), table(caption, [], rows)] if rows else []
 
@@ -276,5 +291,6 @@ def _streams(run: dict[str, Any]) -> list[Markup]:
 def _stream_cell(stream: dict[str, Any]) -> Markup:
     wire = number(stream.get("wire_bytes"))
     sends, skips = number(stream.get("sends")) or 0, number(stream.get("skips")) or 0
-    counts = tag("small", f"{count_text(sends)} of {count_text(sends + skips)} sent")
+    decided = f"{count_text(sends)} of {count_text(sends + skips)} sent" if sends + skips else "once"
+    counts = tag("small", decided)
     return Markup(tag("span", "–" if wire is None else bytes_text(wire)) + counts)

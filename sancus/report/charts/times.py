@@ -11,7 +11,7 @@ from sancus.report.run_files import RunFiles, number
 from sancus.report.units import seconds_text, share_text
 
 MOST_BARS = 120
-PARTS = {"compute": "s0", "communication": "s1", "waiting": "s4"}  # name -> colour
+PARTS = {"compute": "s0", "communication": "s1", "waiting": "s7"}  # name -> colour
 HIDDEN = "hidden communication"
 Split = dict[str, float]
 

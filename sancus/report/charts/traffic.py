@@ -141,6 +141,7 @@ def payload_matrix(group: Group) -> list[Chart]:
         "y": names,
         "z": cells,
         "zmin": 0,
+        "zmax": max(map(max, known)),
         "colorscale": [[0.0, colour("heat-low")], [1.0, colour("heat-high")]],
         "colorbar": {"thickness": 10, "tickformat": "~s", "ticksuffix": "B", "outlinewidth": 0, "len": 1},
         "hoverongaps": False,
