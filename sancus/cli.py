@@ -20,7 +20,9 @@ from sancus.cli_data import estimate, info, partition
 from sancus.cli_runs import evaluate, predict
 from sancus.config import Config, flatten
 from sancus.errors import UserError
+from sancus.logs import note_end
 from sancus.presets import PRESETS, preset_settings
+from sancus.progress import speaker
 
 Flat = Parameter(name="*")
 
@@ -149,9 +151,10 @@ def train(
     ranks = launch.check_ranks(settings.launch.ranks or (parts_of(data) if world is None else None), world)
     backend = launch.choose_backend(settings.factors.backend, world, settings.launch.device)
     speaks = not settings.output.quiet and (world is None or world.rank == 0)
-    say = print_line if speaks else lambda line: None
+    say = speaker(quiet=not speaks, verbose=settings.output.verbose)
     check(data, settings, launched=world is not None)
     shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
+    say.close()
     if world is None and ranks > 1:
         launch.spawn(sys.argv[1:], ranks, backend)
     from sancus.session import Request, run_rank
@@ -335,6 +338,7 @@ def _mistyped(error: cyclopts.CycloptsError) -> str:
 def _leave(code: int, line: str = "", details: str = "") -> NoReturn:
     """End this process with a last line. A rank ends at once: it waits for no collective of the others."""
     world = _world()
+    note_end(f"{details}{line or f'ended with exit code {code}'}", failed=True)
     silent = not line or (world is not None and code == launch.EXIT_INTERRUPTED)
     if not silent and launch.may_speak(world, lost_peers=code == launch.EXIT_PEER):
         named = world is not None and (world.rank > 0 or details) and not line.startswith("rank ")

@@ -30,7 +30,16 @@ RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoint"
 DEFAULT_PARENT = Path("runs")
-ALL_FILES = (RUN_FILE, METRICS_FILE, CHECKPOINTS, "decisions.npz", "predictions.npz", "report.html")
+ALL_FILES = (
+    RUN_FILE,
+    METRICS_FILE,
+    CHECKPOINTS,
+    "decisions.npz",
+    "predictions.npz",
+    "report.html",
+    "logs",
+    "tensorboard",
+)
 
 
 def holds_run(directory: Path) -> bool:

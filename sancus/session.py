@@ -17,15 +17,17 @@ from sancus.config import Config
 from sancus.errors import UserError
 from sancus.exchange.predict import history_bytes, stream_columns
 from sancus.launch import World
+from sancus.logs import RankLog, note_end, open_log
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.metrics.drift import join_drift
 from sancus.metrics.writer import MetricsWriter
+from sancus.progress import SILENT, Speaker
 from sancus.report.page import write_report
 from sancus.run import Job
+from sancus.trackers.base import Guarded
 from sancus.training import checkpoint
 from sancus.training.trainer import Record
 
-PROGRESS_LINES = 20
 T = TypeVar("T")
 
 
@@ -67,11 +69,12 @@ class Tally:
 class Session:
     """Runs a job; rank 0 speaks and writes."""
 
-    def __init__(self, request: Request, job: Job, backend: str, say: Callable[[str], None]) -> None:
+    def __init__(self, request: Request, job: Job, backend: str, say: Speaker) -> None:
         self.request = request
         self.job = job
         self.backend = backend
-        self.say = say if job.world.rank == 0 else lambda line: None
+        self.say = say if job.world.rank == 0 else SILENT
+        self.log = RankLog(job.transport.ledger)
         self.out: Path | None = None
         self.writer: MetricsWriter | None = None
         self.earlier = Bill()
@@ -88,6 +91,8 @@ class Session:
         self.out = self._on_rank_zero(self._open_directory)
         if self.out is not None:
             self.writer = MetricsWriter(self.out / runfiles.METRICS_FILE, trainer.next_epoch)
+        self._open_log()
+        self.tracker = Guarded(output.track, self.out, self._settings(), self.say)
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.tally.add(record)
@@ -115,6 +120,16 @@ class Session:
         config = self.request.config
         return runfiles.open_directory(config.output, self.request.data, config.preset)
 
+    def _open_log(self) -> None:
+        """Every rank's own, in the directory that rank 0 chose."""
+        job = self.job
+        told = broadcast_bytes(
+            job.transport, str(self.out.absolute()).encode() if self.out else None, job.device
+        )
+        threads = job.world.threads(self.request.config.launch.threads)
+        facts = f"{self.backend}, {threads} threads, {len(job.shard.nodes)} rows; {self.request.command}"
+        open_log(Path(told.decode()), job.world.rank, job.world.size, facts)
+
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
         self._checkpoint()
@@ -136,6 +151,7 @@ class Session:
         runfiles.write_json(self.out / runfiles.RUN_FILE, run)
         assert self.writer is not None
         self.writer.close()
+        self.tracker.finish(run)
         write_report(self.out)
         return run
 
@@ -261,15 +277,9 @@ class Session:
             )
 
     def _progress(self, record: Record) -> None:
-        epoch, epochs = int(record["epoch"] or 0), self.job.trainer.settings.epochs
-        step = max(1, epochs // PROGRESS_LINES)
-        if (epoch + 1) % step and epoch + 1 != epochs:
-            return
-        scores = "  ".join(f"{s} {record[s]:.4f}" for s in ("val", "test") if record[s] is not None)
-        self.say(
-            f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}  loss {record['loss']:.4f}  {scores}  "
-            f"{(record['wire_bytes'] or 0) / 1e6:.3f} MB  {record['seconds']:.3f} s"
-        )
+        self.say.epoch(record, self.job.trainer.settings.epochs)
+        self.log.epoch(record)
+        self.tracker.epoch(record)
 
 
 def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +289,7 @@ def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_rank(
-    request: Request, world: World, backend: str, shard_directory: Path, say: Callable[[str], None]
+    request: Request, world: World, backend: str, shard_directory: Path, say: Speaker
 ) -> tuple[dict[str, Any], Path] | None:
     """Join, train, write, leave; on rank 0 the contents of `run.json` and the directory it is in.
 
@@ -287,6 +297,10 @@ def run_rank(
     """
     job = Job(request.config, world, backend, shard_directory)
     session = Session(request, job, backend, say)
-    run = session.run()
+    try:
+        run = session.run()
+    finally:
+        say.close()
+    note_end("done", failed=False)
     job.transport.close()
     return None if run is None or session.out is None else (run, session.out)

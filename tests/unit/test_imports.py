@@ -29,6 +29,8 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.cli_data": EVERYTHING,
     "sancus.predict": EVERYTHING,  # loads a finished run, and uses it
     "sancus.run": EVERYTHING,  # assembles one rank's job
+    "sancus.logs": {"sancus.progress", "sancus.comm"},
+    "sancus.trackers": set(),
     "sancus.session": EVERYTHING,  # runs it, and writes its files
     "sancus.prepare": {
         "partitioners",
@@ -38,6 +40,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.models",
         "sancus.partition",
         "sancus.runfiles",
+        "sancus.trackers",
     },
     "sancus.estimate": EVERYTHING,  # counts what run will do, from the same parts
     "sancus.partition": {"partitioners", "sancus.datasets", "sancus.graphs"},
@@ -54,6 +57,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.datasets",
         "sancus.training",
         "sancus.presets",
+        "sancus.trackers",
     },  # for their tables, which names exist, and their settings
     "sancus.presets": set(),
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
@@ -78,10 +82,11 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.report": set(),
     "sancus.errors": set(),
     "sancus.plugins": {"sancus.errors"},
+    "sancus.progress": {"sancus.report"},
     "staleness": set(),
     "partitioners": set(),
 }
-HELPERS = {"sancus", "sancus.errors", "sancus.plugins"}
+HELPERS = {"sancus", "sancus.errors", "sancus.plugins", "sancus.progress"}
 CLOSED = {"sancus.comm", "sancus.errors", "sancus.metrics", "sancus.plugins", "sancus.report"}
 
 # Layers that may use only these of the outside world; the standard library is open to all.
@@ -102,6 +107,9 @@ BEFORE_TORCH = (
     "sancus/errors.py",
     "sancus/graphs/graph.py",
     "sancus/launch.py",
+    "sancus/logs.py",
+    "sancus/progress.py",
+    "sancus/trackers",
     "sancus/plugins.py",
     "sancus/presets.py",
     "sancus/prepare.py",
