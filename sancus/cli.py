@@ -16,12 +16,13 @@ import cyclopts
 from cyclopts import App, Parameter
 
 from sancus import __version__, launch
+from sancus.cli_about import doctor, list_plugins
 from sancus.cli_data import estimate, info, partition
 from sancus.cli_runs import evaluate, predict
 from sancus.config import Config, flatten
 from sancus.errors import UserError
 from sancus.logs import note_end
-from sancus.presets import PRESETS, preset_settings
+from sancus.presets import preset_settings
 from sancus.progress import speaker
 
 Flat = Parameter(name="*")
@@ -190,11 +191,12 @@ def compare(
     target
         Also tell after how many epochs and seconds validation reached this score.
     out
-        Directory for all runs and compare.json.
+        Directory for all runs, compare.json and report.html.
     """
     from sancus.compare import Comparison, run_all
     from sancus.prepare import check
     from sancus.report.comparison import comparison_rows
+    from sancus.report.page import write_report
 
     comparison = Comparison(data, presets, seeds, out, flags, target)
     for preset in presets:
@@ -202,7 +204,8 @@ def compare(
         _, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
         check(data, bound.arguments["settings"], launched=False)
     print_table(comparison_rows(run_all(comparison, print_line)))
-    print_line(f"files in {out}")
+    page = write_report(*comparison.directories(), out=out / "report.html")
+    print_line(f"files in {out}; open {page}")
 
 
 data_verbs = App(name="data", help="Look at graphs.")
@@ -212,6 +215,8 @@ app.command(evaluate)
 app.command(partition)
 app.command(estimate)
 data_verbs.command(info)
+app.command(list_plugins, name="list")
+app.command(doctor)
 
 
 @app.command
@@ -240,41 +245,6 @@ def report(*run_dir: Path, out: Path | None = None) -> None:
     except OSError as error:
         where = out or run_dir[0]
         raise UserError(f"cannot write {where}: {error.strerror or error}; choose another --out") from error
-
-
-@app.command(name="list")
-def list_plugins() -> None:
-    """Name every plug-in and preset."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from partitioners import PARTITIONERS
-    from sancus.codecs import CODECS
-    from sancus.comm import BACKENDS
-    from sancus.datasets import READERS
-    from sancus.kernels import KERNELS
-    from sancus.models import MODELS
-    from sancus.plans import PLANS
-    from sancus.plugins import summary
-    from staleness import POLICIES
-
-    table = Table("kind", "name", "what it is", box=None, pad_edge=False)
-    kinds = {
-        "partitioner": PARTITIONERS,
-        "plan": PLANS,
-        "policy": POLICIES,
-        "codec": CODECS,
-        "backend": BACKENDS,
-        "kernel": KERNELS,
-        "model": MODELS,
-        "data": READERS,
-    }
-    for kind, entries in kinds.items():
-        for name, target in entries.items():
-            table.add_row(kind, name, summary(target))
-    for name, settings in PRESETS.items():
-        table.add_row("preset", name, settings.summary)
-    Console().print(table)
 
 
 def print_table(rows: list[list[str]]) -> None:
