@@ -7,6 +7,7 @@ of plotly is imported but the function that hands out the text.
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import hashlib
 import json
@@ -17,6 +18,7 @@ from typing import Any
 from sancus.report.chart import Chart
 
 
+@functools.cache
 def packed_library() -> str:
     """plotly.js: gzip, then base64."""
     from plotly.offline import get_plotlyjs

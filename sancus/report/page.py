@@ -44,7 +44,7 @@ def render(runs: Sequence[RunFiles]) -> str:
     gallery = Gallery()
     body = [
         sections.header(runs, groups),
-        *(part for files in runs for part in sections.missing_files(files, named=len(runs) > 1)),
+        *(part for files in runs for part in sections.warnings(files, named=len(runs) > 1)),
         *_overview(runs, groups, gallery),
         *_side_by_side("Decisions", groups, raster, gallery, whole=True),
         *_section("Learning", gallery, curves(groups)),

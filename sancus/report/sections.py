@@ -64,7 +64,7 @@ def header(runs: Sequence[RunFiles], groups: Sequence[Group]) -> Markup:
     if ranks:
         told = " or ".join(count_text(rank) for rank in sorted(rank for rank in ranks if rank is not None))
         facts.append("1 rank" if told == "1" else f"{told} ranks")
-    graphs = {section(files.run, "graph").get("name") for files in runs if section(files.run, "graph")}
+    graphs = {str(section(files.run, "graph").get("name")) for files in runs if section(files.run, "graph")}
     for key in ("nodes", "edges", "features", "classes") if len(graphs) < 2 else ():
         value = number(section(run, "graph").get(key))
         if value is not None:
@@ -79,13 +79,18 @@ def header(runs: Sequence[RunFiles], groups: Sequence[Group]) -> Markup:
     return tag("header", tag("h1", page_title(runs)), tag("p", " · ".join(facts)), switch, note, *tiles)
 
 
-def missing_files(files: RunFiles, *, named: bool) -> list[Markup]:
-    """What a killed run did not leave behind."""
-    if not files.missing:
+def warnings(files: RunFiles, *, named: bool) -> list[Markup]:
+    """What to know before anything else: a loss that was not finite, missing files of a killed run."""
+    losses = [epoch["loss"] for epoch in files.epochs if "loss" in epoch]
+    bad = sum(number(loss) is None for loss in losses)
+    told = [f"The loss was not finite in {bad} of {len(losses)} epochs."] if bad else []
+    told += files.missing
+    if not told:
         return []
-    points = tag("ul", *(tag("li", sentence) for sentence in files.missing))
-    who = f"{run_name(files)} is incomplete." if named else "This run is incomplete."
-    return [tag("div", tag("strong", who), points, class_="missing", role="note")]
+    points = tag("ul", *(tag("li", sentence) for sentence in told))
+    who = run_name(files) if named else "This run"
+    what = "is incomplete." if files.missing else "went wrong."
+    return [tag("div", tag("strong", f"{who} {what}"), points, class_="missing", role="note")]
 
 
 def comparison(groups: Sequence[Group]) -> list[Markup]:

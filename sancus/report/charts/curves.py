@@ -87,7 +87,6 @@ def _score(groups: Sequence[Group], axis: Axis) -> list[Chart]:
 def _loss(groups: Sequence[Group], axis: Axis) -> list[Chart]:
     lines = [_line(group, "loss", axis, group.label, place) for place, group in enumerate(groups)]
     lines = [line for line in lines if _any(line.mean)]
-    bad = _not_finite(groups)
     if not lines:
         return []
     words = []
@@ -96,9 +95,7 @@ def _loss(groups: Sequence[Group], axis: Axis) -> list[Chart]:
         who = f"{line.label} falls" if len(groups) > 1 else "It goes"
         words.append(f"{who} from {number_text(known[0])} to {number_text(known[-1])}")
     return [
-        _chart(
-            f"Loss against {axis.name}", "Training loss", axis, lines, _sentence(words) + bad, "", 1.0, groups
-        )
+        _chart(f"Loss against {axis.name}", "Training loss", axis, lines, _sentence(words), "", 1.0, groups)
     ]
 
 
@@ -238,14 +235,6 @@ def _metric(groups: Sequence[Group]) -> str:
     names = [str(section(g.first.run, "result").get("metric") or "") for g in groups]
     name = next((name for name in names if name), "score")
     return f"{name[:1].upper()}{name[1:]}"
-
-
-def _not_finite(groups: Sequence[Group]) -> str:
-    """A loss that is not finite cannot be drawn, and is the first thing to know about a run."""
-    runs = [files for group in groups for files in group.runs]
-    lines = [epoch for files in runs for epoch in files.epochs if "loss" in epoch]
-    bad = sum(number(epoch["loss"]) is None for epoch in lines)
-    return f" The loss was not finite in {bad} of {len(lines)} epochs." if bad else ""
 
 
 def _sentence(words: Sequence[str], most: int = 4) -> str:
