@@ -46,6 +46,7 @@ from sancus.partition import build_shards
 from sancus.plugins import build, choices
 from sancus.prepare import locked
 from sancus.presets import preset_settings
+from sancus.progress import SILENT
 from sancus.training.objective import Task
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Record, Trainer, sum_gradients
@@ -120,7 +121,7 @@ def partition(graph: Graph, transport: Transport, partitioner: str = "metis") ->
     target = home() / "shards" / xxhash.xxh3_128_hexdigest(identity.encode())
     with locked(target):
         if not (target / shards.MANIFEST).exists():
-            build_shards(graph, chosen, partitioner, transport.size, target, lambda line: None)
+            build_shards(graph, chosen, partitioner, transport.size, target, SILENT)
     return shards.open_shard(target, transport.rank)
 
 

@@ -62,6 +62,10 @@ class Comparison:
             *("--out", str(self.directory(preset, seed)), "--quiet", *self.flags),
         ]
 
+    def directories(self) -> list[Path]:
+        """Of all runs, the seeds of a preset together."""
+        return [self.directory(preset, seed) for preset in self.presets for seed in range(self.seeds)]
+
     def directory(self, preset: str, seed: int) -> Path:
         """Where one run leaves its files."""
         return self.out / f"{preset.replace(':', '-')}-seed{seed}"

@@ -39,6 +39,8 @@ ALL_FILES = (
     "decisions.npz",
     "predictions.npz",
     "report.html",
+    "logs",
+    "tensorboard",
 )
 
 

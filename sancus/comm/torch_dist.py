@@ -136,3 +136,8 @@ class NcclTransport(TorchTransport):
 
     def _device(self) -> torch.device:
         return torch.device("cuda", torch.cuda.current_device())
+
+
+def gloo_is_here() -> bool:
+    """Whether this torch was built with gloo."""
+    return dist.is_available() and dist.is_gloo_available()

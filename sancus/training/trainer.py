@@ -197,6 +197,8 @@ class Trainer:
         for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
             record[split] = (top / bottom if bottom else 0.0) if evaluated else None
         record |= {"epoch": epoch, "compute_seconds": float(compute.mean())}
+        communicated = columns["comm_seconds"]
+        record["waiting_seconds"] = float((communicated - communicated.min()).mean())
         record |= {"sends": sends, "skips": skips, "max_age": self.exchange.crossing.decisions.max_age}
         if record["max_drift"] == UNMEASURED:
             record["max_drift"] = None
