@@ -173,7 +173,7 @@ def hardware(ranks: int, threads: int, backend: str, device: torch.device) -> di
 
     return {
         "host": platform.node(),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -197,7 +197,8 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The model of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
