@@ -1,7 +1,7 @@
 """Run experiments: `python -m experiments sancus-table5`, all of them with `all`, small with `--quick`.
 
-A full run writes `results.json` and the tables in the README of its folder. A quick one, or one with `--out`, leaves
-the repository as it is. `--tables` writes the tables again from `results.json`, without a run.
+A full run writes `results.json` and the tables in the README of its folder. A quick one, or one with `--out`,
+leaves the repository as it is. `--tables` writes the tables again from `results.json`, without a run.
 """
 
 from __future__ import annotations

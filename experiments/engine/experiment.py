@@ -125,10 +125,28 @@ def _cases(common: Mapping[str, Any], axes: Mapping[str, Any]) -> list[Case]:
 
 
 def _choices(axis: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
-    """(label, flags) of every value: a list sets the flag of the axis' name, a table names sets of flags."""
+    """(label, flags) of every value: a list sets the flag of the axis' name, a table names sets of flags.
+
+    A table with `of` and `sizes` is every combination of so many named sets.
+    """
+    if isinstance(values, Mapping) and set(values) == {"of", "sizes"}:
+        return _combinations(values["of"], values["sizes"])
     if isinstance(values, Mapping):
         return [(label, dict(flags)) for label, flags in values.items()]
     return [(str(value), {axis: value}) for value in values]
+
+
+def _combinations(
+    parts: Mapping[str, Mapping[str, Any]], sizes: Sequence[int]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Every union of `size` named sets of flags, for each of the sizes; none of them is called `nothing`."""
+    found = []
+    for names in (some for size in sizes for some in itertools.combinations(parts, size)):
+        flags: dict[str, Any] = {}
+        for name in names:
+            flags |= parts[name]
+        found.append((" + ".join(names) or "nothing", flags))
+    return found
 
 
 def _text(value: Any) -> str:

@@ -59,14 +59,14 @@ FIGURES: dict[str, Figure] = {
     "speedup": Figure("epoch sooner", _times),
     "wire_mb": Figure("payload MB/epoch", _megabytes),
     "forward_mb": Figure("forward MB/epoch", _megabytes),
-    "backward_mb": Figure("backward MB/epoch", _megabytes),
+    "first_mb": Figure("payload MB, first epoch", _megabytes),
     "wire_share": Figure("payload to baseline", _share),
     "forward_share": Figure("forward to baseline", _share),
     "fewer": Figure("fewer bytes", _times),
     "other_mb": Figure("agreement + parameter MB/epoch", _megabytes),
     "link_mb": Figure("link MB/epoch", _megabytes),
     "link_ratio": Figure("link / counted", _fixed(3)),
-    "sent_share": Figure("sent", _share),
+    "sent_share": Figure("embeddings sent", _share),
     "max_age": Figure("oldest", _fixed(0), max),
     "history_mb": Figure("history MB a rank", _megabytes),
     "history_share": Figure("history of peak", _share),
@@ -79,14 +79,17 @@ FIGURES: dict[str, Figure] = {
 
 
 def own_figures(found: Found) -> Values:
-    """What a case says by itself. Times are medians over epochs; the first, which sets up, is in `first_seconds`."""
+    """What a case says by itself.
+
+    Times and payloads are means over the epochs but the first, which sets up (`first_seconds`, `first_mb`): where
+    a policy sends in every second epoch, a median would show one of two kinds of epochs.
+    """
     epochs, bill = found["epochs"], found["communication"]
     count, later = len(epochs), epochs[1:] or epochs
-    figures: Values = {name: _median(later, name) for name in EPOCH_TIMES}
-    streams = {side: _stream_bytes(bill, side) / count / 1e6 for side in ("forward", "backward")}
+    figures: Values = {name: _mean(later, name) for name in EPOCH_TIMES}
     counted = [sum(epoch[name] for name in COUNTED) for epoch in later]
     links = found["link_bytes"][-len(later) :]
-    used = bill["total"]["sends"] + bill["total"]["skips"]
+    sends, skips = (_forward(bill, name) for name in ("sends", "skips"))
     seconds = figures["seconds"] or 0.0
     return figures | {
         "first_seconds": epochs[0]["seconds"],
@@ -95,13 +98,13 @@ def own_figures(found: Found) -> Values:
         "best_epoch": found["best_epoch"] + 1,
         "comm_share": (figures["comm_seconds"] or 0.0) / seconds if seconds else None,
         "throughput": 1 / seconds if seconds else None,
-        "wire_mb": bill["per_epoch"]["wire_bytes"] / 1e6,
-        "forward_mb": streams["forward"],
-        "backward_mb": streams["backward"],
+        "first_mb": epochs[0]["wire_bytes"] / 1e6,
+        "wire_mb": _mean(later, "wire_bytes") / 1e6,
+        "forward_mb": _forward(bill, "wire_bytes") / count / 1e6,
         "other_mb": (bill["per_epoch"]["agreement_bytes"] + bill["per_epoch"]["parameter_bytes"]) / 1e6,
         "link_mb": sum(links) / len(later) / 1e6 if any(links) else None,
         "link_ratio": sum(links) / sum(counted) if any(links) and sum(counted) else None,
-        "sent_share": bill["total"]["sends"] / used if used else None,
+        "sent_share": sends / (sends + skips) if sends + skips else None,
         "max_age": max(epoch["max_age"] for epoch in epochs),
         "history_mb": max(found["history_bytes"]) / 1e6,
         "history_share": max(h / p for h, p in zip(found["history_bytes"], found["peak_bytes"], strict=True)),
@@ -132,7 +135,7 @@ EPOCH_TIMES = ("seconds", "compute_seconds", "comm_seconds", "agreement_seconds"
 
 
 def _reach(epochs: Sequence[Mapping[str, Any]], target: float) -> tuple[int, float] | None:
-    """Epochs and training seconds, the first epoch's setting up included, until validation reached the target."""
+    """Epochs and training seconds, those of setting up included, until validation reached the target."""
     seconds = 0.0
     for epoch in epochs:
         seconds += epoch["seconds"]
@@ -141,12 +144,13 @@ def _reach(epochs: Sequence[Mapping[str, Any]], target: float) -> tuple[int, flo
     return None
 
 
-def _median(epochs: Sequence[Mapping[str, Any]], name: str) -> float:
-    return statistics.median(epoch[name] for epoch in epochs)
+def _mean(epochs: Sequence[Mapping[str, Any]], name: str) -> float:
+    return statistics.fmean(epoch[name] for epoch in epochs)
 
 
-def _stream_bytes(bill: Mapping[str, Any], side: str) -> int:
-    return sum(stream["wire_bytes"] for stream in bill["streams"] if stream["direction"] == side)
+def _forward(bill: Mapping[str, Any], name: str) -> int:
+    """A figure of the embeddings' streams, over all epochs."""
+    return sum(stream[name] for stream in bill["streams"] if stream["direction"] == "forward")
 
 
 def _ratio(value: float | None, other: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """One rank that trains case after case: `python -m experiments.engine.rank jobs.json`, under a launcher.
 
-Starting ranks takes longer than most cases, so a group of ranks trains all cases of one place. Every case is
-what `sancus train` makes of the same flags: the same shards, trainer and ledger, and a test compares the numbers.
+Starting ranks takes longer than most cases, so a group of ranks trains all cases of one place. Every case is what
+`sancus train` makes of the same flags: the same shards, trainer and ledger; a test compares the numbers.
 Every rank reads the kernel's count of its own link as each epoch ends, and leaves one file a case.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def train(job: dict[str, Any], transport: Transport) -> dict[str, Any]:
     for record in trainer.epochs():
         records.append(record)
         counts.append(count())
-    found: dict[str, Any] = {"link_bytes": [after - before for before, after in zip(counts, counts[1:])]}
+    found: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
     found |= {"history_bytes": trainer.exchange.crossing.history.nbytes, "peak_bytes": runfiles.peak_memory()}
     bill = _bill(trainer, transport)
     return found | (_result(trainer, records, bill) if transport.rank == 0 else {})

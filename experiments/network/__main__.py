@@ -1,4 +1,4 @@
-"""Ranks over slow links in one command: `python -m experiments.network --hosts 4 --rate 1gbit -- -m sancus train …`.
+"""Ranks over slow links: `python -m experiments.network --hosts 4 --rate 1gbit -- -m sancus train …`.
 
 Runs `python …` as one rank on each host of a new network, and prints what the kernel counted on the links.
 """
