@@ -81,8 +81,8 @@ FIGURES: dict[str, Figure] = {
 def own_figures(found: Found) -> Values:
     """What a case says by itself.
 
-    Times and payloads are means over the epochs but the first, which sets up (`first_seconds`, `first_mb`): where
-    a policy sends in every second epoch, a median would show one of two kinds of epochs.
+    Times and payloads are means over the epochs but the first, which sets up (`first_seconds`, `first_mb`):
+    where a policy sends in every second epoch, a median would show one of two kinds of epochs.
     """
     epochs, bill = found["epochs"], found["communication"]
     count, later = len(epochs), epochs[1:] or epochs

@@ -1,7 +1,7 @@
 """One rank that trains case after case: `python -m experiments.engine.rank jobs.json`, under a launcher.
 
-Starting ranks takes longer than most cases, so a group of ranks trains all cases of one place. Every case is what
-`sancus train` makes of the same flags: the same shards, trainer and ledger; a test compares the numbers.
+Starting ranks takes longer than most cases, so a group of ranks trains all cases of one place. Every case is
+what `sancus train` makes of the same flags: the same shards, trainer and ledger; a test compares the numbers.
 Every rank reads the kernel's count of its own link as each epoch ends, and leaves one file a case.
 """
 

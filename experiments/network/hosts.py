@@ -3,9 +3,9 @@
     with Network(4, "100mbit") as network:
         subprocess.run(network.hosts[0].command(["ping", "-c", "1", network.hosts[1].address]))
 
-A host is a process that does nothing but hold namespaces: network, processes, host name. Nothing has a name on
-the machine itself, so nothing can clash, and nothing is left: the holders die with the process that made them,
-however that ends; the kernel then kills all that runs in their namespaces, and removes links and switch.
+A host is a process that does nothing but hold namespaces: network, processes, host name. Nothing has a name
+on the machine itself, so nothing can clash, and nothing is left: the holders die with the process that made
+them, however that ends; the kernel then kills all that runs in their namespaces, and removes the links.
 
 Every link is full duplex. Its rate is kept by a token bucket on both ends: the host's, for what it sends, and
 the switch's, for what it receives.
