@@ -128,18 +128,25 @@ def test_torchrun_starts_a_rank_on_every_host(tmp_path: Path) -> None:
 def test_a_link_keeps_its_rate() -> None:
     """A token bucket passes no more than its rate and one burst, however fast the machine is."""
     size, rate = 2_000_000, "20mbit"
-    serve = (
-        "import socket; s = socket.create_server(('', 5000)); c = s.accept()[0]\nwhile c.recv(65536): pass"
-    )
+    serve = "import socket; c = socket.create_server(('', 5000)).accept()[0]\nwhile c.recv(65536): pass"
+    send = """if True:
+        import socket, sys, time
+        while True:
+            try:
+                c = socket.create_connection((sys.argv[1], 5000))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        started = time.monotonic()
+        c.sendall(bytes(int(sys.argv[2])))
+        c.shutdown(socket.SHUT_WR)
+        c.recv(1)
+        print(time.monotonic() - started)"""
     with Network(2, rate) as network:
         one, other = network.hosts
-        send = (
-            "import socket, time\nwhile True:\n  try: c = socket.create_connection(('%s', 5000)); break\n"
-            "  except ConnectionRefusedError: time.sleep(0.01)\n"
-            "t = time.monotonic(); c.sendall(bytes(%d)); c.shutdown(1); c.recv(1); print(time.monotonic() - t)"
-        ) % (other.address, size)
         server = subprocess.Popen(other.command([sys.executable, "-c", serve]))
-        done = subprocess.run(one.command([sys.executable, "-c", send]), capture_output=True, timeout=60)
+        program = one.command([sys.executable, "-c", send, other.address, str(size)])
+        done = subprocess.run(program, capture_output=True, timeout=60, check=True)
         server.wait(10)
         assert size < one.sent_bytes() < size * (1 + FEW_PERCENT)
     burst = 2 * 2**17  # on both ends
