@@ -61,7 +61,7 @@ setup(
     ext_modules=[
         Extension(
             "sancus.kernels.native.libsancus",
-            sources=[f"{NATIVE}/{name}.c" for name in ("bits", "common", "edges", "rows", "spmm")],
+            sources=[f"{NATIVE}/{name}.c" for name in ("bits", "common", "drop", "edges", "rows", "spmm")],
             depends=[str(path) for path in sorted((ROOT / NATIVE).glob("*.h"))],
             libraries=["m"],
             # No contraction: the bits of a packed row may not depend on the machine. spmm asks for its FMA.
