@@ -40,8 +40,10 @@ format: setup  ## let ruff fix what it can
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
+# Every run is stored as JSON under .benchmarks and shown beside the one before; no difference is a failure.
 bench: setup  ## benchmarks of tests/bench, then the table of kernels; BENCH_ARGS="--columns 64" narrows it
-	$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/bench --benchmark-only --benchmark-autosave --benchmark-compare \
+	  --benchmark-group-by func --benchmark-columns min,median,iqr,rounds --benchmark-sort fullname $(PYTEST_ARGS)
 	$(BIN)/python -m tests.bench.table $(BENCH_ARGS)
 
 # The C code with AddressSanitizer and UndefinedBehaviorSanitizer; an error ends the tests.
