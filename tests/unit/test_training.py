@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sancus import plugins
+from sancus.api import settings
 from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.alone import Alone
 from sancus.comm.ledger import Entry, Ledger, Stream
@@ -160,6 +161,11 @@ def test_a_wrong_setting_is_one_line(make: Any, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_is_settings_of_the_python_interface(preset: str) -> None:
+    assert settings(preset=preset).preset == preset
 
 
 def test_presets_and_their_levels() -> None:
