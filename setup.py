@@ -87,6 +87,7 @@ setup(
         "mpi": ["mpi4py>=4", "mpich"],  # a complete MPI from PyPI, no system package
         "torch-sparse": ["torch-sparse", "torch-scatter"],  # compiled from source: about 25 minutes
         "pyg": ["torch-geometric"],
+        "experiments": ["matplotlib>=3.8"],  # only for the plots of RESULTS.md
         "ogb": ["ogb"],  # only to download: its files are read by sancus
         "report": [],  # the report needs only the standard library
         "dev": [

@@ -1,7 +1,7 @@
 """Models whose every hidden embedding and gradient is in one bit, own rows included (Sylvie §4.3).
 
-What crosses is quantised by the codec; here the rows themselves are ("Quant All"): nothing is computed on full
-values. Evaluation stays exact, as everywhere.
+What crosses is quantised by the codec; here the rows themselves are ("Quant All"): nothing is computed on
+full values. Evaluation stays exact, as everywhere.
 """
 
 from __future__ import annotations
