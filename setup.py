@@ -80,6 +80,7 @@ setup(
         "pymetis>=2023.1",
         "safetensors>=0.4",
         "cyclopts>=4",
+        "plotly>=6",  # for the plotly.js that it carries
         "rich>=13",
         "xxhash>=3",
     ],
@@ -88,7 +89,7 @@ setup(
         "torch-sparse": ["torch-sparse", "torch-scatter"],  # compiled from source: about 25 minutes
         "pyg": ["torch-geometric"],
         "ogb": ["ogb"],  # only to download: its files are read by sancus
-        "report": [],  # the report needs only the standard library
+        "tensorboard": ["tensorboard"],
         "dev": [
             "hypothesis>=6.100",
             "mypy>=1.11",
@@ -96,6 +97,7 @@ setup(
             "pytest-benchmark>=4",
             "pytest-timeout>=2.3",
             "ruff>=0.6",
+            "websocket-client>=1.6",
         ],
     },
 )
