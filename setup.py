@@ -80,6 +80,7 @@ setup(
         "pymetis>=2023.1",
         "safetensors>=0.4",
         "cyclopts>=4",
+        "plotly>=6",  # for the plotly.js that it carries
         "rich>=13",
         "xxhash>=3",
     ],
@@ -89,7 +90,7 @@ setup(
         "pyg": ["torch-geometric"],
         "experiments": ["matplotlib>=3.8"],  # only for the plots of RESULTS.md
         "ogb": ["ogb"],  # only to download: its files are read by sancus
-        "report": [],  # the report needs only the standard library
+        "tensorboard": ["tensorboard"],
         "dev": [
             "hypothesis>=6.100",
             "mypy>=1.11",
@@ -97,6 +98,7 @@ setup(
             "pytest-benchmark>=4",
             "pytest-timeout>=2.3",
             "ruff>=0.6",
+            "websocket-client>=1.6",
         ],
     },
 )

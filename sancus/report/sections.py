@@ -26,7 +26,7 @@ BILL = (
 )
 COMPARISON = (
     "Means over seeds, with the standard deviation of the score. Bytes are payloads after the codec, once a "
-    "receiver; `of first` is their ratio to the first row. History is that of the rank which keeps most."
+    "receiver, and their ratio is to the first row. History is that of the rank which keeps most."
 )
 STREAMS = (
     "Wire bytes of the whole run by stream, then by owner. Small: sends of all decisions; a constant input "

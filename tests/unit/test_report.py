@@ -21,7 +21,7 @@ from sancus.report.ages import ages_of
 from sancus.report.charts.curves import curves
 from sancus.report.charts.raster import raster
 from sancus.report.groups import group_runs
-from sancus.report.page import write_report
+from sancus.report.page import render, write_report
 from sancus.report.run_files import read
 from sancus.report.summary import bill, result, title
 
@@ -136,7 +136,8 @@ DECISIONS = np.full((EPOCHS, 2, 2, RANKS), -1, np.int8)
 for owner in range(RANKS):
     DECISIONS[:, 1, 0, owner] = np.arange(EPOCHS) % (owner + 1) == 0
 DECISIONS[:, 1, 1] = 1
-DRIFT = np.where(DECISIONS == 0, 0.005, np.nan).astype(np.float32)
+DRIFT = np.full(DECISIONS.shape, np.nan, np.float32)
+DRIFT[1:, 1, 0] = 0.005
 FIGURES = 16  # of a complete run
 
 
@@ -189,13 +190,17 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def write(directory: Path, run: Any = RUN, metrics: str | None = METRICS, decisions: bool = True) -> Page:
+def save(directory: Path, run: Any = RUN, metrics: str | None = METRICS, decisions: bool = True) -> None:
     if run is not None:
         (directory / "run.json").write_text(run if isinstance(run, str) else json.dumps(run))
     if metrics is not None:
         (directory / "metrics.jsonl").write_text(metrics)
     if decisions:
         np.savez(directory / "decisions.npz", decisions=DECISIONS, drift=DRIFT)
+
+
+def write(directory: Path, run: Any = RUN, metrics: str | None = METRICS, decisions: bool = True) -> Page:
+    save(directory, run, metrics, decisions)
     path = write_report(directory)
     assert path == directory / "report.html"
     assert not list(directory.glob("*.partial"))
@@ -316,7 +321,7 @@ def seeded(folder: Path, seed: int, preset: str = "exact", shift: float = 0.0) -
     lines = [epoch_line(epoch) for epoch in range(EPOCHS)]
     for line in lines:
         line["loss"] += shift
-    write(directory, run, "".join(json.dumps(line) + "\n" for line in lines))
+    save(directory, run, "".join(json.dumps(line) + "\n" for line in lines))
     return directory
 
 
@@ -496,9 +501,11 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("junk", [None, 3, "x", [], [None], {"x": None}, [{"layer": None}], True])
 def test_values_of_the_wrong_kind_are_left_out(tmp_path: Path, junk: Any) -> None:
     for key, value in RUN.items():
-        write(tmp_path, RUN | {key: junk})
+        save(tmp_path, RUN | {key: junk})
+        assert render([read(tmp_path)])
         for inner in value if isinstance(value, dict) else ():
-            write(tmp_path, RUN | {key: value | {inner: junk}})
+            save(tmp_path, RUN | {key: value | {inner: junk}})
+            assert render([read(tmp_path)])
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), 0.0, -3.0, 1e300])

@@ -22,6 +22,7 @@ from sancus.report.groups import Group
 from sancus.report.run_files import RunFiles, number, section
 from sancus.report.units import byte_unit, number_text, score_text
 
+WIDE = 10.0  # times more bytes of one run than of another: their axis is logarithmic then
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 
@@ -133,7 +134,10 @@ def _chart(
                 tuple(range(first, len(traces))),
             )
         )
-    title = f"{axis.title}, {x_unit}" if x_unit else axis.title
+    ends = [max((x for x in line.x if x is not None), default=0.0) for line in lines]
+    wide = axis.name == "bytes" and min(ends) > 0 and max(ends) > WIDE * min(ends)
+    title = (f"{axis.title}, {x_unit}" if x_unit else axis.title) + (" (log)" if wide else "")
+    scaling: dict[str, Any] = {"type": "log", "dtick": 1} if wide else {"rangemode": "tozero"}
     band = " The band spans the seeds." if banded else ""
     several = any(len(group.runs) > 1 for group in groups)
     against = {"epochs": "epoch by epoch", "seconds": "against training time", "bytes": "against bytes sent"}
@@ -145,7 +149,7 @@ def _chart(
         _columns(lines, axis),
         traces,
         {
-            "xaxis": {"title": {"text": title}, "rangemode": "tozero"},
+            "xaxis": {"title": {"text": title}, **scaling},
             "yaxis": {"title": {"text": unit}, "nticks": 6},
         },
         legend if len(legend) > 1 else (),

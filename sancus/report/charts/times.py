@@ -124,7 +124,7 @@ def _split(group: Group) -> Split | None:
 
 
 def _bar(part: str, names: list[str], values: list[float], shade: str, where: str) -> dict[str, Any]:
-    hatch = {"shape": "/", "fgcolor": colour("ground"), "fgopacity": 0.65, "solidity": 0.45, "size": 7}
+    hatch = {"shape": "/", "bgcolor": colour("card"), "fgcolor": colour(shade), "solidity": 0.5, "size": 7}
     marker: dict[str, Any] = {"color": colour(shade), "line": {"width": 0}}
     return {
         "type": "bar",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from sancus.report.chart import Chart, Key, colour, label, series_colour
 from sancus.report.groups import Group, an_epoch, of_result
 from sancus.report.units import bytes_text, score_text
 
+Known = tuple[Group, int, float, float]  # group, its place, wire bytes an epoch, test score
+MOST_TICKS = 7
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 
 
@@ -67,13 +71,7 @@ def tradeoff(groups: Sequence[Group]) -> list[Chart]:
             },
             traces,
             {
-                "xaxis": {
-                    "type": "log",
-                    "title": {"text": "wire bytes an epoch (log)"},
-                    "tickformat": "~s",
-                    "ticksuffix": "B",
-                    "nticks": 6,
-                },
+                "xaxis": {"type": "log", "title": {"text": "wire bytes an epoch (log)"}, **_ticks(known)},
                 "yaxis": {"title": {"text": "test, %"}, "nticks": 6},
                 "hovermode": "closest",
             },
@@ -89,3 +87,17 @@ def tradeoff(groups: Sequence[Group]) -> list[Chart]:
             wide=True,
         )
     ]
+
+
+def _ticks(known: Sequence[Known]) -> dict[str, list[Any]]:
+    """Round numbers of bytes within reach of the marks: 1, 2 and 5 times powers of ten, or these alone."""
+    sizes = [wire for _, _, wire, _ in known if wire]
+    if not sizes:
+        return {}
+    powers = range(math.floor(math.log10(min(sizes))) - 1, math.ceil(math.log10(max(sizes))) + 2)
+    for factors in ((1, 2, 5), (1,)):
+        values = [factor * 10.0**power for power in powers for factor in factors]
+        near = [value for value in values if min(sizes) / 3 <= value <= 3 * max(sizes)]
+        if len(near) <= MOST_TICKS:
+            break
+    return {"tickvals": near, "ticktext": [bytes_text(value) for value in near]}
