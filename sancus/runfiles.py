@@ -29,8 +29,9 @@ PACKAGES = ("torch", "numpy", "scipy", "pymetis", "safetensors", "mpi4py", "mpic
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoint"
+LOGS = "logs"
 DEFAULT_PARENT = Path("runs")
-ALL_FILES = (RUN_FILE, METRICS_FILE, CHECKPOINTS, "decisions.npz", "predictions.npz", "report.html")
+ALL_FILES = (RUN_FILE, METRICS_FILE, CHECKPOINTS, LOGS, "decisions.npz", "predictions.npz", "report.html")
 
 
 def holds_run(directory: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,7 +23,9 @@ from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.run import Job
 from sancus.training import checkpoint
+from sancus.training.ranklog import RankLog
 from sancus.training.trainer import Record
+from sancus.watch.watch import Watch, patience_of
 
 PROGRESS_LINES = 20
 T = TypeVar("T")
@@ -64,9 +67,12 @@ class Tally:
 class Session:
     """Runs a job; rank 0 speaks and writes."""
 
-    def __init__(self, request: Request, job: Job, backend: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, request: Request, job: Job, backend: str, say: Callable[[str], None], watch: Watch
+    ) -> None:
         self.request = request
         self.job = job
+        self.watch = watch
         self.backend = backend
         self.say = say if job.world.rank == 0 else lambda line: None
         self.out: Path | None = None
@@ -85,11 +91,14 @@ class Session:
         self.out = self._on_rank_zero(self._open_directory)
         if self.out is not None:
             self.writer = MetricsWriter(self.out / runfiles.METRICS_FILE, trainer.next_epoch)
+        log = self._open_log()
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.tally.add(record)
             if self.writer is not None:
                 self.writer.write(record)
+            if log is not None:
+                log.write(trainer)
             self._progress(record)
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
                 self._checkpoint()
@@ -111,6 +120,21 @@ class Session:
     def _open_directory(self) -> Path:
         config = self.request.config
         return runfiles.open_directory(config.output, self.request.data, config.preset)
+
+    def _open_log(self) -> RankLog | None:
+        """This rank's log in the run's directory, which rank 0 made; None where this host cannot see it."""
+        mine = str(self.out.resolve()).encode() if self.out is not None else None
+        told = Path(broadcast_bytes(self.job.transport, mine, self.job.device).decode())
+        folder = told / runfiles.LOGS
+        try:
+            log = RankLog(folder, self.job.world.rank, self.job.trainer.next_epoch)
+            self.watch.use_folder(folder)
+        except OSError as error:
+            print(
+                f"sancus: rank {self.job.world.rank}: no log in {folder}: {error.strerror}", file=sys.stderr
+            )
+            return None
+        return log
 
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
@@ -268,8 +292,19 @@ def run_rank(
 
     After an exception the caller ends the process at once (`os._exit`), which the others notice.
     """
-    job = Job(request.config, world, backend, shard_directory)
-    session = Session(request, job, backend, say)
-    run = session.run()
-    job.transport.close()
+    with watch_of(world, request.config) as watch:
+        job = Job(request.config, world, backend, shard_directory, watch)
+        session = Session(request, job, backend, say, watch)
+        run = session.run()
+        job.transport.close()
     return None if run is None or session.out is None else (run, session.out)
+
+
+def watch_of(world: World, config: Config) -> Watch:
+    """The watch of a rank. Any rank may be the one that waits and speaks, so its lines go to stdout."""
+
+    def say(line: str) -> None:
+        if not config.output.quiet:
+            print(f"sancus: {line}", flush=True)
+
+    return Watch(world.rank, world.size, patience_of(config.launch.timeout), say)

@@ -3,8 +3,8 @@
 Four collectives, called by all ranks in the same order: `broadcast`, `all_to_all`, `all_gather` and
 `all_reduce`. The first two return a `Handle` at once; the tensors belong to the transport until
 `Handle.wait`. Every wait has a timeout. Tensors are contiguous and owned by the caller: receiving into a
-temporary is how a result gets lost. Collectives are numbered; a message that is not of the collective in which
-it arrives is never used (`sancus.comm.stamp`).
+temporary is how a result gets lost. Collectives are numbered; a message that is not of the collective in
+which it arrives is never used (`sancus.comm.stamp`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small notes that ranks leave for each other outside all collectives: each has a name, the last one counts."""
+"""Small notes that ranks leave for each other outside all collectives, by name; the last one counts."""
 
 from __future__ import annotations
 

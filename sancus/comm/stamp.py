@@ -1,9 +1,10 @@
 """Stamps: every message of a collective says which collective it is of.
 
-If one rank leaves out a collective, or makes one too many, libraries may hand the others bytes of another one,
-with no error (LESSONS §2). So every message that has no envelope of its own travels behind 32 bytes: what it is
-(operation and dtype), the collective's running number, rows, and a hash of a row's shape. A receiver knows what it expects;
-anything else is a `DisagreementError` that names the sender, before a byte is used. Counted as agreement.
+If one rank leaves out a collective, or makes one too many, libraries may hand the others bytes of another
+one, with no error (LESSONS §2). So every message that has no envelope of its own travels behind 32 bytes:
+what it is (operation and dtype), the collective's running number, rows, and a hash of a row's shape. A
+receiver knows what it expects; anything else is a `DisagreementError` that names the sender, before a byte
+is used. Counted as agreement.
 """
 
 from __future__ import annotations

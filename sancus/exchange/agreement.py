@@ -66,11 +66,11 @@ class Agreement:
         self._sequence = 0
         self._planned: dict[Stream, Answer] = {}
         self._drift: dict[Stream, float] = {}  # own streams, after the last use
-        self.max_drift: float | None = None  # measured by this rank in the current epoch
+        self.drifts: dict[Stream, float] = {}  # measured by this rank in the current epoch
 
     def begin_epoch(self) -> None:
         """Plan the epoch: all answers that can be known now, compared or gathered once."""
-        self.max_drift = None
+        self.drifts = {}
         self._planned = {}
         if self._transport.size == 1 or not any(policy.max_age for policy in self.policies.values()):
             return
@@ -93,6 +93,10 @@ class Agreement:
         for owner, row in enumerate(rows):
             for stream, answer in zip(own, row, strict=True):
                 self._planned[Stream(stream.layer, stream.direction, owner)] = Answer(answer)
+
+    def record(self) -> list[int]:
+        """Where this rank stands: agreements so far, epoch, configuration; the same on all ranks."""
+        return [self._sequence, self._decisions.epoch, self._configuration]
 
     def needs_drift(self, layer: int, direction: Direction) -> bool:
         """Whether the owner must measure drift at this use (not before there is something to compare)."""
@@ -118,7 +122,7 @@ class Agreement:
             told = [Answer(answer) for (answer,) in rows]
         if policy.drift_norm is not None:
             self._drift[streams[mine]] = drift if told[mine] == SKIP else 0.0
-            self.max_drift = max(self.max_drift or 0.0, drift)
+            self.drifts[streams[mine]] = drift
         for stream, answer in zip(streams, told, strict=True):
             self._decisions.note(stream, answer, needed=self._needed[direction][stream.owner])
         return told

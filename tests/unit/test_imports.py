@@ -57,7 +57,8 @@ LAYERS: dict[str, set[str] | None] = {
     },  # for their tables, which names exist, and their settings
     "sancus.presets": set(),
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
-    "sancus.training": {"sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
+    "sancus.watch": {"sancus.comm"},  # reads and tells, touches nothing
+    "sancus.training": {"sancus.comm", "sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
     "sancus.exchange": {
         "sancus.plans",
