@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Literal
 
 from sancus.errors import UserError
+from sancus.watch.board import WATCH
+from sancus.watch.deaths import DeathWatch
 
 Launcher = Literal["torchrun", "mpiexec", "srun", "local"]
 RENDEZVOUS = "SANCUS_RENDEZVOUS"  # for local ranks: the file that they meet through
@@ -259,13 +261,18 @@ def _spawn_mpi(argv: Sequence[str], ranks: int) -> int:
     """
     command = [_mpiexec(), "-n", str(ranks), sys.executable, "-m", "sancus", *argv]
     follow = partial(follow_parent, number=signal.SIGTERM)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=follow)
-    received = _catch_signals(child.terminate)
-    code = child.wait()
+    with tempfile.TemporaryDirectory(prefix="sancus-") as folder, DeathWatch(Path(folder), ranks) as deaths:
+        env = os.environ | {WATCH: folder}
+        child = subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=follow
+        )
+        received = _catch_signals(child.terminate)
+        code = child.wait()
+        failed = deaths.who_failed() or f"mpiexec ended with exit code {code}"
     if received:
         return _interrupted(received[0])
     if code not in (0, EXIT_USER, EXIT_PIPE):
-        sys.stderr.write(f"sancus: mpiexec ended with exit code {code}; all ranks were ended\n")
+        sys.stderr.write(f"sancus: {failed}; all ranks were ended\n")
         return EXIT_FAILED
     return code
 

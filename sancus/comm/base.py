@@ -21,7 +21,7 @@ from sancus.comm.errors import CommError
 from sancus.comm.ledger import Entry, Ledger
 from sancus.comm.notes import Notes
 from sancus.comm.observer import Observer
-from sancus.comm.stamp import STAMP, Stamp, as_bytes
+from sancus.comm.stamp import STAMP, Stamp, as_bytes, label_of
 
 PARAMETER = Entry("parameter")
 AGREEMENT = Entry("agreement")
@@ -93,8 +93,14 @@ class Transport(abc.ABC):
         self.ledger = Ledger()
         self.observer = Observer()
         self.number = 0  # of the last collective, the same on all ranks
+        self.epoch = -1  # likewise
         self.ring = False  # broadcast around the ring of ranks, instead of by the library
         self._rings = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A training epoch starts; its number is the same on all ranks."""
+        self.epoch = epoch
+        self.observer.begin_epoch(epoch)
 
     def broadcast(
         self, tensor: torch.Tensor, owner: int, entry: Entry, overhead: int = 0, *, background: bool = False
@@ -108,7 +114,7 @@ class Transport(abc.ABC):
         assert tensor.is_contiguous()
         message, opened = tensor, None
         if not overhead and entry.purpose != "probe":
-            stamp, overhead = Stamp("broadcast", self.number + 1, tensor.dtype, tuple(tensor.shape)), STAMP
+            stamp, overhead = self._stamp("broadcast", entry, tensor.dtype, tensor.shape), STAMP
             counts = [int(rank == owner) for rank in range(self.size)]
             mine = self.rank == owner
             message = stamp.seal(tensor, counts) if mine else stamp.blank(counts, tensor.device)
@@ -143,7 +149,7 @@ class Transport(abc.ABC):
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
         out, into, sizes, coming, opened = send, receive, list(send_counts), list(receive_counts), None
         if not overhead:
-            stamp, overhead = Stamp("all-to-all", self.number + 1, send.dtype, tuple(send.shape[1:])), STAMP
+            stamp, overhead = self._stamp("all-to-all", entry, send.dtype, send.shape[1:]), STAMP
             out, into = stamp.seal(send, sizes), stamp.blank(coming, receive.device)
             opened = partial(stamp.unseal, into, coming, receive, self.rank)
             sizes, coming = [stamp.size(rows) for rows in sizes], [stamp.size(rows) for rows in coming]
@@ -158,7 +164,7 @@ class Transport(abc.ABC):
 
     def all_gather(self, tensor: torch.Tensor, entry: Entry = AGREEMENT) -> torch.Tensor:
         """Everyone's `tensor` (same shape and dtype on all ranks), stacked: `[p, …]`."""
-        stamp = Stamp("all-gather", self.number + 1, tensor.dtype, tuple(tensor.shape))
+        stamp = self._stamp("all-gather", entry, tensor.dtype, tensor.shape)
         mine = stamp.seal(tensor.contiguous(), [1])
         for receiver in self._others():
             self._count(entry, receiver, mine.nbytes, STAMP)
@@ -216,6 +222,10 @@ class Transport(abc.ABC):
                 send.finish()
 
         return Transfer(finish, lambda: None)
+
+    def _stamp(self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int]) -> Stamp:
+        """What the messages of the next collective say of themselves; `shape` is that of a row."""
+        return Stamp(operation, self.number + 1, label_of(entry, self.epoch), dtype, tuple(shape))
 
     def _count(self, entry: Entry, receiver: int, size: int, overhead: int) -> None:
         if size:

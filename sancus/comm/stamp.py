@@ -1,10 +1,10 @@
 """Stamps: every message of a collective says which collective it is of.
 
 If one rank leaves out a collective, or makes one too many, libraries may hand the others bytes of another
-one, with no error (LESSONS §2). So every message that has no envelope of its own travels behind 32 bytes:
-what it is (operation and dtype), the collective's running number, rows, and a hash of a row's shape. A
-receiver knows what it expects; anything else is a `DisagreementError` that names the sender, before a byte
-is used. Counted as agreement.
+one, with no error (LESSONS §2). So every message that has no envelope of its own travels behind 40 bytes:
+its kind (operation and dtype), the collective's running number, what it is for (purpose, layer, direction,
+epoch), its shape, and a checksum of its content. A receiver knows what it expects; anything else is a
+`DisagreementError` that names the sender, before a byte is used. Counted as agreement.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import xxhash
 
 from sancus.comm.errors import DisagreementError
+from sancus.comm.ledger import DIRECTIONS, PURPOSES, Entry
 
-FIELDS = ("kind", "number", "rows", "shape")
+FIELDS = ("kind", "number", "label", "shape", "checksum")
 STAMP = 8 * len(FIELDS)
 DTYPES = (
     torch.uint8,
@@ -40,6 +42,7 @@ class Stamp:
 
     operation: str
     number: int
+    label: int  # what it is for
     dtype: torch.dtype
     shape: tuple[int, ...]  # of a row
 
@@ -49,9 +52,9 @@ class Stamp:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def words(self, rows: int) -> list[int]:
-        """The stamp's numbers for a message of so many rows."""
+        """The stamp's numbers for a message of so many rows, but for the checksum."""
         kind = OPERATIONS.index(self.operation) * len(DTYPES) + DTYPES.index(self.dtype)
-        return [kind, self.number, rows, hash(self.shape)]
+        return [kind, self.number, self.label, hash((rows, *self.shape))]
 
     def size(self, rows: int) -> int:
         """Bytes of a message; nothing at all for no rows."""
@@ -64,9 +67,10 @@ class Stamp:
         start, read = 0, 0
         for rows in filter(None, counts):
             end = start + self.size(rows)
-            stamp = torch.tensor(self.words(rows), dtype=torch.int64, device=tensor.device)
+            part = content[read : read + rows * self.width]
+            stamp = torch.tensor([*self.words(rows), checksum(part)], device=tensor.device)
             sealed[start : start + STAMP] = stamp.view(torch.uint8)
-            sealed[start + STAMP : end] = content[read : read + rows * self.width]
+            sealed[start + STAMP : end] = part
             start, read = end, read + rows * self.width
         return sealed
 
@@ -89,12 +93,25 @@ class Stamp:
     def check(self, message: torch.Tensor, rows: int, sender: int, rank: int) -> None:
         """`message` must be what is expected of `sender`."""
         words = message[:STAMP].clone().view(torch.int64).tolist()
-        for name, got, wanted in zip(FIELDS, words, self.words(rows), strict=True):
+        expected = [*self.words(rows), checksum(message[STAMP:])]
+        for name, got, wanted in zip(FIELDS, words, expected, strict=True):
             if got != wanted:
                 raise DisagreementError(
                     f"rank {rank}: {self.operation} {self.number}: what came from rank {sender} has "
                     f"{name} {got}, not {wanted}: the ranks disagree"
                 )
+
+
+def label_of(entry: Entry, epoch: int) -> int:
+    """A number for what a collective is for; whose rows they are is left out."""
+    stream = entry.stream
+    place = (stream.layer, DIRECTIONS.index(stream.direction)) if stream is not None else (-1, -1)
+    return hash((PURPOSES.index(entry.purpose), *place, epoch))
+
+
+def checksum(content: torch.Tensor) -> int:
+    """63 bits of contiguous bytes; 0 on a CUDA device, where it would need a copy on the host."""
+    return xxhash.xxh3_64_intdigest(content.numpy().data) >> 1 if content.device.type == "cpu" else 0
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:

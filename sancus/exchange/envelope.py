@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import xxhash
 
 from sancus.comm.errors import DisagreementError
 from sancus.comm.ledger import DIRECTIONS, Stream
+from sancus.comm.stamp import checksum
 
 FIELDS = ("sequence", "owner", "stream", "version", "rows", "columns", "element size", "checksum")
 HEADER = 8 * len(FIELDS)
@@ -75,8 +75,3 @@ def unseal(envelope: torch.Tensor, like: torch.Tensor, label: Label, rank: int) 
             f"{label.stream.layer}, epoch {label.version}) has {name} {got}, not {wanted}: the ranks disagree"
         )
     return envelope[HEADER:].view(like.dtype).view(like.shape)
-
-
-def checksum(content: torch.Tensor) -> int:
-    """63 bits of contiguous bytes on the host; 0 elsewhere."""
-    return xxhash.xxh3_64_intdigest(content.numpy().data) >> 1 if content.device.type == "cpu" else 0

@@ -56,7 +56,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.presets",
     },  # for their tables, which names exist, and their settings
     "sancus.presets": set(),
-    "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run"},
+    "sancus.launch": {"sancus.config", "sancus.comm", "sancus.run", "sancus.watch"},
     "sancus.watch": {"sancus.comm"},  # reads and tells, touches nothing
     "sancus.training": {"sancus.comm", "sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
@@ -105,6 +105,7 @@ BEFORE_TORCH = (
     "sancus/plugins.py",
     "sancus/presets.py",
     "sancus/prepare.py",
+    "sancus/watch/deaths.py",
     "sancus/compare.py",
     "sancus/runfiles.py",
 )
