@@ -71,7 +71,8 @@ class Process:
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, folder: Path) -> None:
         self.command = shlex.join(command)
-        self._files = [folder / "stdout", folder / "stderr"]
+        self.out, self.err = folder / "stdout", folder / "stderr"
+        self._files = [self.out, self.err]
         self._begun = time.monotonic()
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
             self._child = subprocess.Popen(
@@ -169,6 +170,32 @@ def read_run(directory: Path) -> dict[str, Any]:
     """`run.json`."""
     content: dict[str, Any] = json.loads((directory / "run.json").read_text())
     return content
+
+
+def children_of(pid: int) -> set[int]:
+    """All processes below one."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
+    found, more = set[int](), {pid}
+    while more:
+        found |= more
+        more = {child for child, parent in parents.items() if parent in more} - found
+    return found - {pid}
+
+
+def rank_of(pid: int) -> int | None:
+    """The rank that a launcher gave a process."""
+    variables = dict(
+        item.partition("=")[::2] for item in Path(f"/proc/{pid}/environ").read_text().split("\0")
+    )
+    rank = variables.get("RANK", variables.get("PMI_RANK"))
+    return int(rank) if rank is not None else None
 
 
 def _command(args: list[str], launcher: Launcher | None, ranks: int) -> list[str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import asdict, dataclass, fields
+from mmap import mmap as Buffer
 from typing import Literal
 
 Ending = Literal["", "error", "lost", "done"]
+LIVE = struct.Struct("<qq48sq16sqd")  # epoch, number, what, layer, direction, awaited, since
+NONE = -1
 
 
 @dataclass
@@ -42,11 +46,26 @@ class Status:
         except (ValueError, TypeError, KeyError):
             return None
 
+    def write_live(self, slot: Buffer) -> None:
+        """The part that changes with every collective, into shared memory; takes a microsecond or two."""
+        layer, awaited = (NONE if value is None else value for value in (self.layer, self.awaited))
+        what, direction = self.what.encode(), (self.direction or "").encode()
+        LIVE.pack_into(slot, 0, self.epoch, self.number, what, layer, direction, awaited, self.since)
+
+    def read_live(self, slot: bytes) -> None:
+        """The same as another process wrote it; a half-written one misleads for a moment at worst."""
+        epoch, number, what, layer, direction, awaited, since = LIVE.unpack(slot)
+        self.epoch, self.number, self.since = epoch, number, since
+        self.what = what.rstrip(b"\0").decode(errors="replace")
+        self.direction = direction.rstrip(b"\0").decode(errors="replace") or None
+        self.layer = None if layer == NONE else layer
+        self.awaited = None if awaited == NONE else awaited
+
     def doing(self) -> str:
-        """What it was doing when this was posted: `computing epoch 5 after collective 12: all-to-all (…)`."""
-        stage = f"epoch {self.epoch}" if self.epoch >= 0 else "before the first epoch"
+        """What it was doing: `computing in epoch 5, after collective 12, all-to-all (forward, layer 1)`."""
+        stage = f"in epoch {self.epoch}" if self.epoch >= 0 else "before the first epoch"
         stream = f" ({self.direction}, layer {self.layer})" if self.layer is not None else ""
         last = f"{self.what}{stream}" if self.what else "the start"
         if self.awaited is not None:
-            return f"waiting in {stage}, collective {self.awaited}, {last}"
-        return f"computing in {stage}, after collective {self.number}, {last}"
+            return f"waiting {stage}, collective {self.awaited}, {last}"
+        return f"computing {stage}, after collective {self.number}, {last}"

@@ -12,6 +12,7 @@ here ever ends a run: that is the transport's timeout.
 from __future__ import annotations
 
 import atexit
+import mmap
 import os
 import socket
 import threading
@@ -36,7 +37,7 @@ LONGEST_PATIENCE = 30.0
 
 def patience_of(timeout: float) -> float:
     """Seconds that a rank waits in one collective before it says for whom."""
-    return min(LONGEST_PATIENCE, timeout / 2)
+    return min(LONGEST_PATIENCE, timeout / 4)
 
 
 class Watch(Observer):
@@ -53,7 +54,8 @@ class Watch(Observer):
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._next_words = patience  # how long a wait must last before the next line
-        self._told: tuple[int, int | None] | None = None  # who was waited for, and in which collective
+        self._told: tuple[int, int] | None = None  # who was waited for, and in which collective
+        self._live: mmap.mmap | None = None
 
     def __enter__(self) -> Watch:
         return self
@@ -63,6 +65,8 @@ class Watch(Observer):
     ) -> None:
         """The others learn at once how this rank ended."""
         self._stop()
+        if error is None:
+            self._welcome()
         if isinstance(error, Exception):
             self.status.ending = "lost" if isinstance(error, CommError) else "error"
             self.status.error = _one_line(error)
@@ -84,6 +88,8 @@ class Watch(Observer):
 
     def _open(self, board: Board) -> None:
         self._board = board
+        self._live = board.open_live(self.status.rank)
+        self._write()
         self._post()
         self._thread = threading.Thread(target=self._run, name="sancus-watch", daemon=True)
         self._thread.start()
@@ -91,6 +97,7 @@ class Watch(Observer):
 
     def begin_epoch(self, epoch: int) -> None:
         self.status.epoch = epoch
+        self._write()
 
     def started(self, number: int, what: str, stream: Stream | None) -> None:
         status = self.status
@@ -99,14 +106,21 @@ class Watch(Observer):
             status.layer = status.direction = None
         else:
             status.layer, status.direction = stream.layer, stream.direction
+        self._write()
 
     def waits(self, number: int) -> None:
         self.status.since = time.time()
         self.status.awaited = number
+        self._write()
 
     def goes_on(self) -> None:
         self.status.since = time.time()
         self.status.awaited = None
+        self._write()
+
+    def _write(self) -> None:
+        if self._live is not None:
+            self.status.write_live(self._live)
 
     def explain(self, message: str) -> str:
         """Who is at fault, as soon as that is known: a posted error, an ended process, a missing beat."""
@@ -140,11 +154,10 @@ class Watch(Observer):
     def _look(self) -> None:
         """Say for whom this rank waits, at growing intervals, and when that is over."""
         assert self._board is not None
-        status, told = self.status, self._told
+        status = self.status
         awaited, waited = status.awaited, time.time() - status.since
-        if told is not None and awaited != told[1]:
-            self._say(f"rank {told[0]} is back; the run goes on")
-            self._told, self._next_words = None, self._patience
+        if self._told is not None and awaited != self._told[1]:
+            self._welcome()
         if awaited is None or waited < self._next_words or status.ending:
             return
         suspects = [] if self._another_speaks() else find_suspects(self._board, status)
@@ -152,6 +165,12 @@ class Watch(Observer):
             self._next_words = 2 * waited
             self._told = (suspects[0].rank, awaited)
             self._say(f"waiting for {waited:.0f} s in collective {awaited}: {describe(suspects)}")
+
+    def _welcome(self) -> None:
+        """A wait that was told of is over."""
+        if self._told is not None:
+            self._say(f"rank {self._told[0]} is back; the run goes on")
+            self._told, self._next_words = None, self._patience
 
     def _another_speaks(self) -> bool:
         """The lowest rank that waits speaks for all."""

@@ -15,7 +15,17 @@ import pytest
 
 from sancus.datasets.open import open_graph
 from sancus.metrics.declared import METRICS
-from tests.command import Launcher, Result, losses, metrics, read_run, run, started
+from tests.command import (
+    Launcher,
+    Result,
+    children_of,
+    losses,
+    metrics,
+    rank_of,
+    read_run,
+    run,
+    started,
+)
 
 NODES, FEATURES, CLASSES, HIDDEN, LAYERS, EPOCHS = 301, 12, 4, 8, 3, 10
 GRAPH = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degree=6"
@@ -224,32 +234,6 @@ def test_other_ranks_than_the_launcher_has_are_refused(launcher: Launcher) -> No
         assert "exitcode  : 2 (" in result.err, result
     else:
         assert (result.code, result.err.count("\n")) == (2, 1), result
-
-
-def children_of(pid: int) -> set[int]:
-    """All processes below one."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                status = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
-    found, more = set[int](), {pid}
-    while more:
-        found |= more
-        more = {child for child, parent in parents.items() if parent in more} - found
-    return found - {pid}
-
-
-def rank_of(pid: int) -> int | None:
-    """The rank that a launcher gave a process."""
-    variables = dict(
-        item.partition("=")[::2] for item in Path(f"/proc/{pid}/environ").read_text().split("\0")
-    )
-    rank = variables.get("RANK", variables.get("PMI_RANK"))
-    return int(rank) if rank is not None else None
 
 
 def assert_all_gone(pids: set[int]) -> None:
