@@ -16,8 +16,8 @@ TOP = HERE.parent
 HEADING = """# Results
 
 Written by `python -m experiments.summary` from the `results.json` of every folder of
-[experiments](experiments/README.md), which holds, beside each number, the command that gives it, the machine and
-the date. What the papers say, and what agrees, is in the README of each folder."""
+[experiments](experiments/README.md), which holds, beside each number, the command that gives it, the machine
+and the date. What the papers say, and what agrees, is in the README of each folder."""
 
 
 def promises(found: Mapping[str, Mapping[str, Any]]) -> str:

@@ -50,6 +50,7 @@ from sancus.progress import SILENT
 from sancus.training.objective import Task
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Record, Trainer, sum_gradients
+from sancus.training.weights import checksum
 
 __all__ = [
     "Exchange",
@@ -211,11 +212,8 @@ def train(
 
 def _check_weights(model: nn.Module, transport: Transport) -> None:
     """All ranks must begin with the same weights; a rank that does not is named on all."""
-    digest = xxhash.xxh3_128()
-    for tensor in model.state_dict().values():
-        digest.update(tensor.detach().cpu().reshape(-1).contiguous().numpy().view(np.uint8).data)
-    everyone = transport.all_gather(torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8))
-    differing = torch.nonzero((everyone != everyone[0]).any(dim=1)).flatten().tolist()
+    everyone = transport.all_gather(torch.tensor([checksum(model) >> 1]))
+    differing = torch.nonzero(everyone.flatten() != everyone[0]).flatten().tolist()
     if differing:
         raise UserError(
             f"rank {differing[0]} has other weights than rank 0; seed torch before the model is made, "

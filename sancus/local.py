@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from sancus import launch
+from sancus.watch.board import WATCH
+from sancus.watch.deaths import DeathWatch
 
 GRACE_SECONDS = 5.0
 INTERRUPTED = -1  # in the place of a rank: the launcher got a signal
@@ -131,7 +133,7 @@ class ForkedRanks:
         os.environ.pop(launch.WARM, None)
         os.environ |= self._start.environment() | {
             launch.LAUNCHER_PID: str(os.getppid()),
-            launch.RENDEZVOUS: str(self._start.folder / f"store-{self._start.attempt}"),
+            launch.RENDEZVOUS: str(self._start.folder / "store"),
             "RANK": str(rank),
             "WORLD_SIZE": str(self._start.ranks),
             "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
@@ -199,19 +201,22 @@ class MpiRanks:
 
     def __init__(self, start: Start) -> None:
         command = [launch.mpiexec(), "-n", str(start.ranks), sys.executable, "-m", "sancus", *start.argv]
+        self._deaths = DeathWatch(start.folder, start.ranks)
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             process_group=0,
             preexec_fn=partial(launch.follow_parent, number=signal.SIGTERM),
-            env=os.environ | start.environment(),
+            env=os.environ | start.environment() | {WATCH: str(start.folder)},
         )
 
     def wait(self) -> int:
-        """Until mpiexec ends."""
-        code = self._child.wait()
+        """Until mpiexec ends. It does not say which rank was killed, so that is watched apart."""
+        with self._deaths as deaths:
+            code = self._child.wait()
+            failed = deaths.who_failed() or f"mpiexec ended with exit code {code}"
         if code not in (0, launch.EXIT_USER, launch.EXIT_PIPE, *launch.EXIT_SAVED):
-            sys.stderr.write(f"sancus: mpiexec ended with exit code {code}; all ranks were ended\n")
+            sys.stderr.write(f"sancus: {failed}; all ranks were ended\n")
             return launch.EXIT_FAILED
         return code
 
@@ -248,7 +253,9 @@ def run(backend: str, ranks: int, restarts: int, argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="sancus-") as folder:
 
         def begin(attempt: int) -> Attempt:
-            start = Start(argv, ranks, name, attempt, Path(folder))
+            own = Path(folder) / str(attempt)
+            own.mkdir()
+            start = Start(argv, ranks, name, attempt, own)
             return MpiRanks(start) if backend == "mpi" else ForkedRanks(start, signals.waker)
 
         return supervise(begin, restarts, signals)

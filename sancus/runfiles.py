@@ -29,6 +29,7 @@ PACKAGES = ("torch", "numpy", "scipy", "pymetis", "safetensors", "mpi4py", "mpic
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoint"
+LOGS = "logs"
 DEFAULT_PARENT = Path("runs")
 OWNER_FILE = ".run"  # which run the directory belongs to: what a restarted rank looks at
 ALL_FILES = (
@@ -39,7 +40,7 @@ ALL_FILES = (
     "decisions.npz",
     "predictions.npz",
     "report.html",
-    "logs",
+    LOGS,
     "tensorboard",
 )
 

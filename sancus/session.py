@@ -33,7 +33,9 @@ from sancus.report.page import write_report
 from sancus.run import Job
 from sancus.trackers.base import Guarded
 from sancus.training import checkpoint
+from sancus.training.stream_log import StreamLog
 from sancus.training.trainer import Record
+from sancus.watch.watch import Watch, patience_of
 
 # What a resumed run may set anew without touching what its histories mean.
 MAY_CHANGE = {
@@ -82,9 +84,10 @@ class Tally:
 class Session:
     """Runs a job; rank 0 speaks and writes."""
 
-    def __init__(self, request: Request, job: Job, backend: str, say: Speaker) -> None:
+    def __init__(self, request: Request, job: Job, backend: str, say: Speaker, watch: Watch) -> None:
         self.request = request
         self.job = job
+        self.watch = watch
         self.backend = backend
         self.say = say if job.world.rank == 0 else SILENT
         self.log = RankLog(job.transport.ledger)
@@ -104,11 +107,14 @@ class Session:
         trainer.stop_signal = lambda: interrupt.received
         self._open()
         self._open_log()
+        streams = self._open_stream_log()
         self.tracker = Guarded(output.track, self.out, self._settings(), self.say)
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.tally.add(record)
             self._write_metrics(record)
+            if streams is not None:
+                streams.write(trainer)
             self._progress(record)
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
                 self._checkpoint()
@@ -182,6 +188,19 @@ class Session:
         threads = job.world.threads(self.request.config.launch.threads)
         facts = f"{self.backend}, {threads} threads, {len(job.shard.nodes)} rows; {self.request.command}"
         open_log(self.directory.absolute(), job.world.rank, job.world.size, facts)
+
+    def _open_stream_log(self) -> StreamLog | None:
+        """What this rank decides, in the run's directory; None where this host cannot write there."""
+        folder = self.directory.absolute() / runfiles.LOGS
+        try:
+            log = StreamLog(folder, self.job.world.rank, self.job.trainer.next_epoch)
+            self.watch.use_folder(folder)
+        except OSError as error:
+            print(
+                f"sancus: rank {self.job.world.rank}: no log in {folder}: {error.strerror}", file=sys.stderr
+            )
+            return None
+        return log
 
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
@@ -372,12 +391,23 @@ def run_rank(
 
     After an exception the caller ends the process at once (`os._exit`), which the others notice.
     """
-    job = Job(request.config, world, backend, shard_directory)
-    session = Session(request, job, backend, say)
-    try:
-        run = session.run()
-    finally:
-        say.close()
-    note_end("done", failed=False)
-    job.transport.close()
+    with watch_of(world, request.config) as watch:
+        job = Job(request.config, world, backend, shard_directory, watch)
+        session = Session(request, job, backend, say, watch)
+        try:
+            run = session.run()
+        finally:
+            say.close()
+        note_end("done", failed=False)
+        job.transport.close()
     return None if run is None or session.out is None else (run, session.out)
+
+
+def watch_of(world: World, config: Config) -> Watch:
+    """The watch of a rank. Any rank may be the one that waits and speaks, so its lines go to stdout."""
+
+    def say(line: str) -> None:
+        if not config.output.quiet:
+            print(f"sancus: {line}", flush=True)
+
+    return Watch(world.rank, world.size, patience_of(config.launch.timeout), say)

@@ -66,12 +66,12 @@ class Agreement:
         self.sequence = 0
         self._planned: dict[Stream, Answer] = {}
         self.drift: dict[Stream, float] = {}  # own streams, after the last use
-        self.max_drift: float | None = None  # measured by this rank in the current epoch
+        self.drifts: dict[Stream, float] = {}  # measured by this rank in the current epoch
         self.measured: dict[tuple[int, Stream], float] = {}  # (epoch, own stream) -> drift
 
     def begin_epoch(self) -> None:
         """Plan the epoch: all answers that can be known now, compared or gathered once."""
-        self.max_drift = None
+        self.drifts = {}
         self._planned = {}
         if self._transport.size == 1 or not any(policy.max_age for policy in self.policies.values()):
             return
@@ -94,6 +94,10 @@ class Agreement:
         for owner, row in enumerate(rows):
             for stream, answer in zip(own, row, strict=True):
                 self._planned[Stream(stream.layer, stream.direction, owner)] = Answer(answer)
+
+    def place(self) -> list[int]:
+        """Where this rank stands: agreements so far, epoch, configuration; the same on all ranks."""
+        return [self.sequence, self._decisions.epoch, self._configuration]
 
     def needs_drift(self, layer: int, direction: Direction) -> bool:
         """Whether the owner must measure drift at this use (not before there is something to compare)."""
@@ -121,7 +125,7 @@ class Agreement:
             if self._decisions.age(streams[mine]) is not None:
                 self.measured[self._decisions.epoch, streams[mine]] = drift
             self.drift[streams[mine]] = drift if told[mine] == SKIP else 0.0
-            self.max_drift = max(self.max_drift or 0.0, drift)
+            self.drifts[streams[mine]] = drift
         for stream, answer in zip(streams, told, strict=True):
             self._decisions.note(stream, answer, needed=self._needed[direction][stream.owner])
         return told

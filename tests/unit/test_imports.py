@@ -66,8 +66,13 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.presets": set(),
     "sancus.interrupt": {"sancus.launch"},
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.local", "sancus.run"},
-    "sancus.local": {"sancus.launch", "sancus.cli"},  # forks processes that run the command line
-    "sancus.training": {"sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
+    "sancus.local": {
+        "sancus.launch",
+        "sancus.cli",
+        "sancus.watch",
+    },  # forks processes that run the command line
+    "sancus.watch": {"sancus.comm"},  # reads and tells, touches nothing
+    "sancus.training": {"sancus.comm", "sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
     "sancus.exchange": {
         "sancus.plans",
@@ -121,6 +126,7 @@ BEFORE_TORCH = (
     "sancus/plugins.py",
     "sancus/presets.py",
     "sancus/prepare.py",
+    "sancus/watch/deaths.py",
     "sancus/compare.py",
     "sancus/runfiles.py",
 )
