@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 from tests.command import TOP
 
-PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    *(f"docs/{path.name}" for path in sorted((TOP / "docs").glob("*.md"))),
-)
+DOCS = tuple(f"docs/{path.name}" for path in sorted((TOP / "docs").glob("*.md")))
+PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
 PROGRAMS = ("sancus", "torchrun", "mpiexec", "srun", "make")
 
 

@@ -3,8 +3,8 @@
     python -m tests.walk                    # all pages: a few minutes
     python -m tests.walk docs/start.md      # one of them
 
-Each page has an empty working directory and an empty home. Graphs are replaced by one of 200 nodes, 4 or 8 ranks by
-2, epochs by 3; what needs several machines or Slurm is left to the parser (`tests/launch/test_docs.py`).
+Each page has an empty working directory and an empty home. Graphs are replaced by one of 200 nodes, 4 or 8
+ranks by 2, epochs by 3; what needs several machines or Slurm is only read (`tests/launch/test_docs.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def small(words: tuple[str, ...]) -> list[str]:
 
 
 def furnish(folder: Path, page: str) -> None:
-    """What the reader of a page has: a graph under several names, a run, a model, the files that the page shows."""
+    """What the reader of a page has: a graph under several names, a model, the files that the page shows."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, NODES)
     split = rng.integers(0, 3, NODES)
