@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint format bench sanitize lock clean
+.PHONY: help setup train test lint format bench sanitize docs lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ sanitize: setup  ## run the kernel tests on a build of the C code with sanitizer
 	SANCUS_LIBRARY=build/libsancus-sanitized.so ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	  $(BIN)/python -m pytest tests/unit -k kernels -p no:cacheprovider $(PYTEST_ARGS)
+
+docs: setup  ## write docs/flags.md from the configuration
+	$(BIN)/python -m sancus.flags > docs/flags.md
 
 # Fresh environment, newest versions within setup.py's ranges, written down. Local versions (+cpu) and the
 # CUDA packages are left out, so that the same file serves machines with and without a GPU.

@@ -9,6 +9,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -156,8 +157,8 @@ def train(
     speaks = not settings.output.quiet and (world is None or world.rank == 0)
     say = speaker(quiet=not speaks, verbose=settings.output.verbose)
     check(data, settings, launched=world is not None)
-    shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
-    say.close()
+    with closing(say):
+        shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
     if world is None and ranks > 1:
         launch.spawn(sys.argv[1:], ranks, backend, settings.launch.restarts)
     from sancus.session import Request, run_rank

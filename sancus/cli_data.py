@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -53,9 +54,8 @@ def partition(
     if compare:
         if out is not None:
             raise UserError("--compare writes nothing; leave --out out, or --compare")
-        say = speaker()
-        table = parting.compare(data, partitioner or list(PARTITIONERS), parts, say)
-        say.close()
+        with closing(speaker()) as say:
+            table = parting.compare(data, partitioner or list(PARTITIONERS), parts, say)
         print_table(table)
         return
     if out is None:
@@ -63,9 +63,8 @@ def partition(
     if partitioner is not None and len(partitioner) != 1:
         raise UserError(f"--partitioner {' '.join(partitioner)}: give one, or add --compare")
     spec = partitioner[0] if partitioner else "metis"
-    say = speaker()
-    facts = parting.partition(data, spec, parts, out, say, overwrite=overwrite, row_order=row_order)
-    say.close()
+    with closing(speaker()) as say:
+        facts = parting.partition(data, spec, parts, out, say, overwrite=overwrite, row_order=row_order)
     rows = ", ".join(f"{plan} {count:,}" for plan, count in facts["payload_rows"].items())
     print_line(f"cut {100 * facts['edge_cut_share']:.1f} %, rows that cross in one aggregation: {rows}")
     print_line(f"shards in {out}; train with: sancus train {out}")

@@ -135,10 +135,11 @@ class Live:
             self._display = None
 
     def _draw(self, shown: RenderableType) -> None:
+        """Steps leave nothing behind, the last epoch stays."""
         from rich.live import Live as Display
 
         if self._display is None:
-            self._display = Display(console=self._console, refresh_per_second=8)
+            self._display = Display(console=self._console, refresh_per_second=8, transient=bool(self._step))
             self._display.start()
             self._console.show_cursor(True)  # whatever ends this process, the cursor is there
         self._display.update(shown)
@@ -154,7 +155,6 @@ class Live:
         if self._step:
             self._step = ""
             if self._display is not None:
-                self._display.update("")
                 self._display.stop()
                 self._display = None
 

@@ -108,6 +108,8 @@ class Session:
         self._open()
         self._open_log()
         streams = self._open_stream_log()
+        if self.out is not None and not (self.out / runfiles.RUN_FILE).exists():
+            runfiles.write_json(self.out / runfiles.RUN_FILE, self._beginning())
         self.tracker = Guarded(output.track, self.out, self._settings(), self.say)
         every = output.checkpoint_every
         for record in trainer.epochs():
@@ -227,11 +229,10 @@ class Session:
         write_report(self.out)
         return run
 
-    def _describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
-        """The contents of `run.json`."""
-        config, job, trainer = self.request.config, self.job, self.job.trainer
-        manifest, epochs = job.shard.manifest, trainer.next_epoch
-        threads = job.world.threads(config.launch.threads)
+    def _beginning(self) -> dict[str, Any]:
+        """What `run.json` holds from the start, so that a killed run can be shown and repeated."""
+        job, manifest = self.job, self.job.shard.manifest
+        threads = job.world.threads(self.request.config.launch.threads)
         return {
             "config": self._settings(),
             "command": self.request.command,
@@ -239,6 +240,13 @@ class Session:
             "hardware": runfiles.hardware(job.world.size, threads, self.backend, job.device),
             "graph": manifest["graph"],
             "partition": manifest["partition"],
+        }
+
+    def _describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
+        """The contents of `run.json`."""
+        job, trainer = self.job, self.job.trainer
+        epochs = trainer.next_epoch
+        return self._beginning() | {
             "result": {
                 "best_epoch": trainer.best.epoch,
                 "val": trainer.best.val,

@@ -10,9 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.command import environment, home, run
+from tests.command import environment, home, metrics, read_run, run
 
 DATA = "synthetic:nodes=300,features=12,classes=4,degree=8"
 FLAGS = ("--ranks", "2", "--epochs", "40", "--hidden", "8", "--preset", "sancus-e:1")
@@ -64,8 +65,25 @@ def test_no_color_and_quiet_are_heeded(tmp_path: Path) -> None:
     code, shown = on_a_terminal("train", DATA, *FLAGS, "--out", tmp_path / "run", env={"NO_COLOR": "1"})
     assert code == 0 and "epoch 40/40" in shown, shown
     assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|38|9[0-7])[0-9;]*m", shown), "a colour"
-    code, shown = on_a_terminal("train", DATA, *FLAGS, "--out", tmp_path / "quiet", "--quiet", env={})
+    quiet = ("--out", tmp_path / "quiet", "--quiet")
+    code, shown = on_a_terminal("train", DATA, *FLAGS[:-1], "sancus-h:1", *quiet, env={})
     assert (code, shown) == (0, "")
+    _check_records(tmp_path / "quiet")
+
+
+def _check_records(directory: Path) -> None:
+    """What a run keeps for its report: drift of every owner, waiting as a part of communication, the gap."""
+    with np.load(directory / "decisions.npz") as arrays:
+        decisions, drift = arrays["decisions"], arrays["drift"]
+    assert drift.shape == decisions.shape
+    assert np.isfinite(drift[1:, :, 0]).all(), "every owner measures after the first epoch"
+    assert np.isnan(drift[0]).all() and np.isnan(drift[:, :, 1]).all()
+    assert (decisions[1:, :, 0][drift[1:, :, 0] > 0.01] == 1).all(), "beyond the gap an owner sends"
+    for epoch in metrics(directory):
+        assert 0 <= epoch["waiting_seconds"] <= epoch["comm_seconds"]
+    communication = read_run(directory)["communication"]
+    assert communication["policies"]["forward"] == {"max_age": 20, "norm": "mean", "gap": 0.01}
+    assert sum(map(sum, communication["payload_matrix"])) == communication["total"]["wire_bytes"]
 
 
 def test_a_failure_is_in_the_log_of_its_rank(tmp_path: Path) -> None:

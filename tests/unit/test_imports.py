@@ -31,6 +31,7 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.cli_about": EVERYTHING,
     "sancus.doctor": EVERYTHING,  # looks at all of them
     "sancus.papers": set(),
+    "sancus.flags": {"sancus.cli"},
     "sancus.predict": EVERYTHING,  # loads a finished run, and uses it
     "sancus.run": EVERYTHING,  # assembles one rank's job
     "sancus.logs": {"sancus.progress", "sancus.comm"},
