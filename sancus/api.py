@@ -51,6 +51,8 @@ from sancus.training.objective import Task
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Record, Trainer, sum_gradients
 from sancus.training.weights import checksum
+from sancus.watch.board import folder_of
+from sancus.watch.watch import Watch, patience_of
 
 __all__ = [
     "Exchange",
@@ -112,7 +114,10 @@ def settings(config: Config | Mapping[str, Any] | None = None, **flags: Any) -> 
 def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> Transport:
     """Join the ranks that a launcher started; alone where there is no launcher."""
     world = launch.detect(os.environ)
-    return run.connect(launch.choose_backend(backend, world, device), world or launch.ALONE, timeout)
+    transport = run.connect(launch.choose_backend(backend, world, device), world or launch.ALONE, timeout)
+    watch = Watch(transport.rank, transport.size, patience_of(timeout), lambda line: print(f"sancus: {line}"))
+    watch.follow(transport, folder_of(os.environ))
+    return transport
 
 
 def partition(graph: Graph, transport: Transport, partitioner: str = "metis") -> Shard:

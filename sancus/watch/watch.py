@@ -133,13 +133,14 @@ class Watch(Observer):
         if self._board is None:
             return []
         self._post()
+        at_first = find_suspects(self._board, self.status)  # who was late may come yet, too late
         deadline = time.monotonic() + EXPLAIN_SECONDS
         while time.monotonic() < deadline:
             suspects = find_suspects(self._board, self.status, waiting=False)
             if suspects:
                 return suspects
             time.sleep(BEAT_SECONDS / 10)
-        return find_suspects(self._board, self.status)
+        return at_first
 
     def _run(self) -> None:
         while not self._stopped.wait(BEAT_SECONDS):

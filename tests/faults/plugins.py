@@ -1,6 +1,6 @@
 """Plug-ins that go wrong on one rank, in one epoch: by name, `--model tests.faults.plugins:Raises`.
 
-Where and when is in the environment: `FAULT_RANK` and `FAULT_EPOCH`.
+Where and when is in the environment: `FAULT_RANK` and `FAULT_EPOCH`; when it happened goes to `FAULT_MARK`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ def on_that_rank() -> bool:
     return os.environ.get("RANK", os.environ.get("PMI_RANK")) == os.environ["FAULT_RANK"]
 
 
+def mark() -> None:
+    """Leave the time of the fault in `FAULT_MARK`, if that is asked for."""
+    if "FAULT_MARK" in os.environ:
+        Path(os.environ["FAULT_MARK"]).write_text(str(time.time()))
+
+
 class _Faulty(GCN):
     """A GCN that does something else in one pass of one rank."""
 
     def forward(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
         now = self.strikes() and exchange.crossing.epoch == int(os.environ["FAULT_EPOCH"])
         if now and exchange.transport.rank == int(os.environ["FAULT_RANK"]):
+            mark()
             return self.fault(x, exchange)
         return super().forward(x, exchange)
 
@@ -96,6 +103,7 @@ class BadPolicy(Replicated):
 
     def decide(self, view: View) -> bool:
         if on_that_rank() and view.epoch == int(os.environ["FAULT_EPOCH"]):
+            mark()
             raise ZeroDivisionError("I cannot decide")
         return False
 
@@ -105,5 +113,6 @@ class BadCodec(FullPrecision):
 
     def encode(self, payload: torch.Tensor, moment: Moment, weight: torch.Tensor) -> torch.Tensor:
         if on_that_rank() and moment.stage > 0:
+            mark()
             raise ZeroDivisionError("I cannot encode")
         return super().encode(payload, moment, weight)
