@@ -66,7 +66,7 @@ def summarise(experiment: Experiment, found: Sequence[Mapping[str, Any]], comman
 
 
 def raster(decisions: Sequence[Any]) -> dict[str, str]:
-    """`{"layer 1, forward, owner 0": "1010…"}` of decisions `[epochs, layers, directions, owners]`: 1 is SEND.
+    """`{"layer 1, forward, owner 0": "1010…"}` of decisions `[epochs, layers, directions, owners]`; 1: sent.
 
     An epoch without a use is a dash; a stream that is never used is left out.
     """
