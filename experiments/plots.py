@@ -63,11 +63,10 @@ def raster(axes: Axes, results: Results) -> None:
     """A dot for every epoch in which an owner sent its hidden embeddings, one line an owner."""
     place, ticks = 0, []
     for case in results["cases"]:
-        hidden = [[row[1][0] for row in case["decisions"]]] if case["decisions"] else []
-        owners = list(zip(*hidden[0], strict=True)) if hidden else []
+        owners = [sent for stream, sent in case["sent"].items() if stream.startswith("layer 1, forward")]
         ticks.append((place + len(owners) / 2 - 0.5, case["labels"]["preset"]))
-        for answers in owners:
-            epochs = [epoch for epoch, answer in enumerate(answers) if answer == 1]
+        for sent in owners:
+            epochs = [epoch for epoch, answer in enumerate(sent) if answer == "1"]
             axes.plot(epochs, [place] * len(epochs), ".", color=SENT, markersize=2)
             place += 1
         place += 1

@@ -21,7 +21,7 @@ and the date. What the papers say, and what agrees, is in the README of each fol
 
 
 def promises(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """What must hold, and where it stands: over all graphs of a link rate, the least and the most."""
+    """What must hold, and where it stands."""
     rows = [["promise", "measured"]]
     if "time_to_accuracy" in found:
         for link in ("1 Gbit/s", "100 Mbit/s"):
@@ -75,7 +75,9 @@ def _peak(runs: list[Mapping[str, Any]]) -> float:
 def write(target: Path, *, plots: bool) -> None:
     """RESULTS.md in `target`, with `plots/` beside it."""
     found = {path.parent.name: results.read(path) for path in sorted(HERE.glob(f"*/{results.RESULTS_FILE}"))}
-    parts = [HEADING, "## What must hold", promises(found)]
+    parts = [HEADING]
+    if text := promises(found):
+        parts += ["## What must hold", text]
     for name, content in found.items():
         head = f"{results.describe(content['machine'])}, {content['date']}: `{content['command']}`"
         parts += [f"## {content['title']}", f"{head} ([more](experiments/{name}/README.md))."]

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.engine.experiment import REPEATS, Experiment
 from experiments.engine.figures import Values, own_figures, relative_figures
+from sancus.comm.ledger import DIRECTIONS
 from sancus.launch import cores
 from sancus.runfiles import cpu_name, versions, write_json
 
@@ -57,9 +60,23 @@ def summarise(experiment: Experiment, found: Sequence[Mapping[str, Any]], comman
         row = {"labels": case.labels, "link": case.place.link, "ranks": case.place.ranks}
         row |= {"launcher": case.place.launcher, "command": case.command(), "figures": _rounded(figures)}
         if experiment.raster:
-            row["decisions"] = found[number]["decisions"]
+            row["sent"] = raster(found[number]["decisions"])
         rows.append(row)
     return heading(command) | {"title": experiment.title, "repeats": REPEATS, "cases": rows}
+
+
+def raster(decisions: Sequence[Any]) -> dict[str, str]:
+    """`{"layer 1, forward, owner 0": "1010…"}` of decisions `[epochs, layers, directions, owners]`; 1: sent.
+
+    An epoch without a use is a dash; a stream that is never used is left out.
+    """
+    array = np.array(decisions, np.int64)
+    streams = {}
+    for layer, side, owner in np.ndindex(array.shape[1:]):
+        text = "".join("-" if answer < 0 else str(answer) for answer in array[:, layer, side, owner])
+        if text.strip("-"):
+            streams[f"layer {layer}, {DIRECTIONS[side]}, owner {owner}"] = text
+    return streams
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

@@ -53,7 +53,11 @@ def make(table: Table, cases: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         for case in cases
         if all(case["labels"].get(axis) in values for axis, values in table.where.items())
     ]
-    keys = _distinct([tuple(case["labels"][axis] for axis in table.rows) for case in chosen])
+    places = [_distinct([case["labels"][axis] for case in chosen]) for axis in table.rows]
+    keys = sorted(
+        {tuple(case["labels"][axis] for axis in table.rows) for case in chosen},
+        key=lambda key: [place.index(label) for place, label in zip(places, key, strict=True)],
+    )
     across = table.across
     if across is None:
         head = [*table.rows, *(FIGURES[name].head for name in table.figures)]
