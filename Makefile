@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint format bench sanitize lock clean
+.PHONY: help setup train test lint format bench sanitize docs lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +40,10 @@ format: setup  ## let ruff fix what it can
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
+# Every run is stored as JSON under .benchmarks and shown beside the one before; no difference is a failure.
 bench: setup  ## benchmarks of tests/bench, then the table of kernels; BENCH_ARGS="--columns 64" narrows it
-	$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/bench --benchmark-only --benchmark-autosave --benchmark-compare \
+	  --benchmark-group-by func --benchmark-columns min,median,iqr,rounds --benchmark-sort fullname $(PYTEST_ARGS)
 	$(BIN)/python -m tests.bench.table $(BENCH_ARGS)
 
 # The C code with AddressSanitizer and UndefinedBehaviorSanitizer; an error ends the tests.
@@ -53,6 +55,9 @@ sanitize: setup  ## run the kernel tests on a build of the C code with sanitizer
 	SANCUS_LIBRARY=build/libsancus-sanitized.so ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	  $(BIN)/python -m pytest tests/unit -k kernels -p no:cacheprovider $(PYTEST_ARGS)
+
+docs: setup  ## write docs/flags.md from the configuration
+	$(BIN)/python -m sancus.flags > docs/flags.md
 
 # Fresh environment, newest versions within setup.py's ranges, written down. Local versions (+cpu) and the
 # CUDA packages are left out, so that the same file serves machines with and without a GPU.

@@ -61,7 +61,7 @@ setup(
     ext_modules=[
         Extension(
             "sancus.kernels.native.libsancus",
-            sources=[f"{NATIVE}/{name}.c" for name in ("bits", "common", "edges", "rows", "spmm")],
+            sources=[f"{NATIVE}/{name}.c" for name in ("bits", "common", "drop", "edges", "rows", "spmm")],
             depends=[str(path) for path in sorted((ROOT / NATIVE).glob("*.h"))],
             libraries=["m"],
             # No contraction: the bits of a packed row may not depend on the machine. spmm asks for its FMA.
@@ -80,6 +80,7 @@ setup(
         "pymetis>=2023.1",
         "safetensors>=0.4",
         "cyclopts>=4",
+        "plotly>=6",  # for the plotly.js that it carries
         "rich>=13",
         "xxhash>=3",
     ],
@@ -87,8 +88,9 @@ setup(
         "mpi": ["mpi4py>=4", "mpich"],  # a complete MPI from PyPI, no system package
         "torch-sparse": ["torch-sparse", "torch-scatter"],  # compiled from source: about 25 minutes
         "pyg": ["torch-geometric"],
+        "experiments": ["matplotlib>=3.8"],  # only for the plots of RESULTS.md
         "ogb": ["ogb"],  # only to download: its files are read by sancus
-        "report": [],  # the report needs only the standard library
+        "tensorboard": ["tensorboard"],
         "dev": [
             "hypothesis>=6.100",
             "mypy>=1.11",
@@ -96,6 +98,7 @@ setup(
             "pytest-benchmark>=4",
             "pytest-timeout>=2.3",
             "ruff>=0.6",
+            "websocket-client>=1.6",
         ],
     },
 )

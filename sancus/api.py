@@ -46,9 +46,13 @@ from sancus.partition import build_shards
 from sancus.plugins import build, choices
 from sancus.prepare import locked
 from sancus.presets import preset_settings
+from sancus.progress import SILENT
 from sancus.training.objective import Task
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Record, Trainer, sum_gradients
+from sancus.training.weights import checksum
+from sancus.watch.board import folder_of
+from sancus.watch.watch import Watch, patience_of
 
 __all__ = [
     "Exchange",
@@ -110,7 +114,10 @@ def settings(config: Config | Mapping[str, Any] | None = None, **flags: Any) -> 
 def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> Transport:
     """Join the ranks that a launcher started; alone where there is no launcher."""
     world = launch.detect(os.environ)
-    return run.connect(launch.choose_backend(backend, world, device), world or launch.ALONE, timeout)
+    transport = run.connect(launch.choose_backend(backend, world, device), world or launch.ALONE, timeout)
+    watch = Watch(transport.rank, transport.size, patience_of(timeout), lambda line: print(f"sancus: {line}"))
+    watch.follow(transport, folder_of(os.environ))
+    return transport
 
 
 def partition(graph: Graph, transport: Transport, partitioner: str = "metis") -> Shard:
@@ -120,7 +127,7 @@ def partition(graph: Graph, transport: Transport, partitioner: str = "metis") ->
     target = home() / "shards" / xxhash.xxh3_128_hexdigest(identity.encode())
     with locked(target):
         if not (target / shards.MANIFEST).exists():
-            build_shards(graph, chosen, partitioner, transport.size, target, lambda line: None)
+            build_shards(graph, chosen, partitioner, transport.size, target, SILENT)
     return shards.open_shard(target, transport.rank)
 
 
@@ -210,11 +217,8 @@ def train(
 
 def _check_weights(model: nn.Module, transport: Transport) -> None:
     """All ranks must begin with the same weights; a rank that does not is named on all."""
-    digest = xxhash.xxh3_128()
-    for tensor in model.state_dict().values():
-        digest.update(tensor.detach().cpu().reshape(-1).contiguous().numpy().view(np.uint8).data)
-    everyone = transport.all_gather(torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8))
-    differing = torch.nonzero((everyone != everyone[0]).any(dim=1)).flatten().tolist()
+    everyone = transport.all_gather(torch.tensor([checksum(model) >> 1]))
+    differing = torch.nonzero(everyone.flatten() != everyone[0]).flatten().tolist()
     if differing:
         raise UserError(
             f"rank {differing[0]} has other weights than rank 0; seed torch before the model is made, "

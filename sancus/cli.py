@@ -9,6 +9,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -16,12 +17,15 @@ import cyclopts
 from cyclopts import App, Parameter
 
 from sancus import __version__, launch
+from sancus.cli_about import doctor, list_plugins
 from sancus.cli_data import estimate, info, partition
 from sancus.cli_runs import evaluate, predict
 from sancus.config import Config, flatten
 from sancus.errors import UserError
 from sancus.interrupt import Stopped
-from sancus.presets import PRESETS, preset_settings
+from sancus.logs import note_end
+from sancus.presets import preset_settings
+from sancus.progress import speaker
 
 Flat = Parameter(name="*")
 INTERRUPTED = "interrupted"
@@ -153,9 +157,10 @@ def train(
     ranks = launch.check_ranks(settings.launch.ranks or (parts_of(data) if world is None else None), world)
     backend = launch.choose_backend(settings.factors.backend, world, settings.launch.device)
     speaks = not settings.output.quiet and (world is None or world.rank == 0)
-    say = print_line if speaks else lambda line: None
+    say = speaker(quiet=not speaks, verbose=settings.output.verbose)
     check(data, settings, launched=world is not None)
-    shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
+    with closing(say):
+        shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
     if world is None:
         check_memory(read_manifest(shards), settings, ranks)
     if world is None and ranks > 1:
@@ -193,11 +198,12 @@ def compare(
     target
         Also tell after how many epochs and seconds validation reached this score.
     out
-        Directory for all runs and compare.json.
+        Directory for all runs, compare.json and report.html.
     """
     from sancus.compare import Comparison, run_all
     from sancus.prepare import check
     from sancus.report.comparison import comparison_rows
+    from sancus.report.page import write_report
 
     comparison = Comparison(data, presets, seeds, out, flags, target)
     for preset in presets:
@@ -205,7 +211,8 @@ def compare(
         _, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
         check(data, bound.arguments["settings"], launched=False)
     print_table(comparison_rows(run_all(comparison, print_line)))
-    print_line(f"files in {out}")
+    page = write_report(*comparison.directories(), out=out / "report.html")
+    print_line(f"files in {out}; open {page}")
 
 
 data_verbs = App(name="data", help="Look at graphs.")
@@ -215,58 +222,36 @@ app.command(evaluate)
 app.command(partition)
 app.command(estimate)
 data_verbs.command(info)
+app.command(list_plugins, name="list")
+app.command(doctor)
 
 
 @app.command
-def report(run_dir: Path, /) -> None:
-    """Write report.html of a finished or broken run again.
+def report(*run_dir: Path, out: Path | None = None) -> None:
+    """Write one page on a run, finished or broken, or on several side by side.
 
     Parameters
     ----------
     run_dir
-        The --out directory of a run.
+        The --out directory of a run, or several; runs that differ by their seed are shown as one.
+    out
+        The page to write; default: report.html beside the files of the run.
     """
     from sancus.report.page import write_report
     from sancus.runfiles import holds_run
 
-    if not holds_run(run_dir):
-        raise UserError(f"{run_dir} holds no run; give the --out directory of one")
-    print_line(str(write_report(run_dir)))
-
-
-@app.command(name="list")
-def list_plugins() -> None:
-    """Name every plug-in and preset."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from partitioners import PARTITIONERS
-    from sancus.codecs import CODECS
-    from sancus.comm import BACKENDS
-    from sancus.datasets import READERS
-    from sancus.kernels import KERNELS
-    from sancus.models import MODELS
-    from sancus.plans import PLANS
-    from sancus.plugins import summary
-    from staleness import POLICIES
-
-    table = Table("kind", "name", "what it is", box=None, pad_edge=False)
-    kinds = {
-        "partitioner": PARTITIONERS,
-        "plan": PLANS,
-        "policy": POLICIES,
-        "codec": CODECS,
-        "backend": BACKENDS,
-        "kernel": KERNELS,
-        "model": MODELS,
-        "data": READERS,
-    }
-    for kind, entries in kinds.items():
-        for name, target in entries.items():
-            table.add_row(kind, name, summary(target))
-    for name, settings in PRESETS.items():
-        table.add_row("preset", name, settings.summary)
-    Console().print(table)
+    if not run_dir:
+        raise UserError("RUN_DIR is missing: give the --out directory of one run or of several")
+    for directory in run_dir:
+        if not holds_run(directory):
+            raise UserError(f"{directory} holds no run; give the --out directory of one")
+    if out is None and len(run_dir) > 1:
+        raise UserError(f"{len(run_dir)} runs need --out: the page to write, e.g. --out report.html")
+    try:
+        print_line(str(write_report(*run_dir, out=out)))
+    except OSError as error:
+        where = out or run_dir[0]
+        raise UserError(f"cannot write {where}: {error.strerror or error}; choose another --out") from error
 
 
 def print_table(rows: list[list[str]]) -> None:
@@ -334,6 +319,7 @@ def _mistyped(error: cyclopts.CycloptsError) -> str:
 def _leave(code: int, line: str = "", details: str = "") -> NoReturn:
     """End this process with a last line. A rank ends at once: it waits for no collective of the others."""
     world = _world()
+    note_end(f"{details}{line or f'ended with exit code {code}'}", failed=True)
     silent = not line
     if world is not None and code in launch.EXIT_SAVED:
         silent = world.rank > 0 or line == INTERRUPTED

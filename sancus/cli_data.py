@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,6 +46,7 @@ def partition(
     from sancus import partition as parting
     from sancus.cli import print_line, print_table
     from sancus.datasets.open import check_source
+    from sancus.progress import speaker
 
     if parts < 1:
         raise UserError(f"--parts {parts}: must be at least 1")
@@ -52,14 +54,17 @@ def partition(
     if compare:
         if out is not None:
             raise UserError("--compare writes nothing; leave --out out, or --compare")
-        print_table(parting.compare(data, partitioner or list(PARTITIONERS), parts, print_line))
+        with closing(speaker()) as say:
+            table = parting.compare(data, partitioner or list(PARTITIONERS), parts, say)
+        print_table(table)
         return
     if out is None:
         raise UserError("--out is missing: the directory for the shards (or --compare, which writes nothing)")
     if partitioner is not None and len(partitioner) != 1:
         raise UserError(f"--partitioner {' '.join(partitioner)}: give one, or add --compare")
     spec = partitioner[0] if partitioner else "metis"
-    facts = parting.partition(data, spec, parts, out, print_line, overwrite=overwrite, row_order=row_order)
+    with closing(speaker()) as say:
+        facts = parting.partition(data, spec, parts, out, say, overwrite=overwrite, row_order=row_order)
     rows = ", ".join(f"{plan} {count:,}" for plan, count in facts["payload_rows"].items())
     print_line(f"cut {100 * facts['edge_cut_share']:.1f} %, rows that cross in one aggregation: {rows}")
     print_line(f"shards in {out}; train with: sancus train {out}")

@@ -1,21 +1,21 @@
 """`sancus compare`: the same data, partition and seeds under several presets, interleaved, side by side.
 
-Runs are ordinary `sancus train` processes, one after another, all presets of a seed before the next seed, so
-that a machine that slows down slows all of them. Everything shown is read from the files that they leave.
+Runs are ordinary `sancus train` commands, each in processes of its own, one after another, all presets of a
+seed before the next seed, so that a machine that slows down slows all of them. Everything shown is read from
+the files that they leave.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sancus.errors import UserError
+from sancus.local import fork_command
 from sancus.runfiles import METRICS_FILE, RUN_FILE, write_json
 
 COMPARE_FILE = "compare.json"
@@ -62,6 +62,10 @@ class Comparison:
             *("--out", str(self.directory(preset, seed)), "--quiet", *self.flags),
         ]
 
+    def directories(self) -> list[Path]:
+        """Of all runs, the seeds of a preset together."""
+        return [self.directory(preset, seed) for preset in self.presets for seed in range(self.seeds)]
+
     def directory(self, preset: str, seed: int) -> Path:
         """Where one run leaves its files."""
         return self.out / f"{preset.replace(':', '-')}-seed{seed}"
@@ -75,8 +79,7 @@ def run_all(comparison: Comparison, say: Callable[[str], None]) -> list[dict[str
         for preset in comparison.presets:
             done += 1
             say(f"run {done} of {total}: {preset}, seed {seed}")
-            command = [sys.executable, "-m", "sancus", *comparison.arguments(preset, seed)]
-            code = subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode
+            code = fork_command(comparison.arguments(preset, seed))
             if code:
                 raise UserError(f"{preset}, seed {seed} ended with exit code {code}; nothing was compared")
     rows = [_row(comparison, preset) for preset in comparison.presets]

@@ -26,6 +26,7 @@ from sancus.models.settings import ModelSettings
 from sancus.plans import AUTO, PLANS
 from sancus.plugins import Table, choices, parse
 from sancus.presets import preset_settings
+from sancus.trackers import TRACKERS
 from sancus.training.settings import TrainingSettings
 from staleness import POLICIES
 
@@ -136,9 +137,11 @@ class OutputSettings:
     resume: Path | None = None
     """Directory of an earlier run: go on from its newest checkpoint; auto: from that in --out, if any."""
     verbose: bool = False
-    """Also print the bill of every layer, direction and owner."""
+    """Print every epoch, and at the end the bill of every layer, direction and owner."""
     quiet: bool = False
     """Print nothing but errors."""
+    track: str | None = None
+    """Also send every epoch's figures to a tracker: tensorboard (extra)."""
 
     def __post_init__(self) -> None:
         if self.overwrite and self.out is None:
@@ -149,6 +152,8 @@ class OutputSettings:
             raise UserError("--resume auto needs --out: the directory to go on in")
         if self.keep < 1:
             raise UserError(f"--keep {self.keep}: must be at least 1")
+        if self.track is not None:
+            parse("tracker", TRACKERS, self.track)
         if self.checkpoint_every < 0:
             raise UserError(f"--checkpoint-every {self.checkpoint_every}: must not be negative")
         if self.resume is not None and not self.automatic and not (self.resume / "checkpoint").is_dir():

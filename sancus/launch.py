@@ -25,6 +25,7 @@ RENDEZVOUS = "SANCUS_RENDEZVOUS"  # for local ranks: the file that they meet thr
 LAUNCHER_PID = "SANCUS_LAUNCHER_PID"  # for local ranks: who started them
 RUN = "SANCUS_RUN"  # names a run among all; the same for all its attempts
 ATTEMPT = "SANCUS_ATTEMPT"  # how often the run was started before
+WARM = "SANCUS_WARM"  # this process was forked by one that has imported what ranks need
 EXIT_FAILED = 1
 EXIT_USER = 2
 EXIT_PEER = 70  # this rank only lost the others
@@ -111,8 +112,13 @@ def choose_backend(asked: str, world: World | None, device: str) -> str:
 def spawn(argv: Sequence[str], ranks: int, backend: str, restarts: int = 0) -> NoReturn:
     """Become the launcher of `sancus argv` as local ranks (`sancus.local`), in a process that is clean.
 
-    What was loaded and computed here is gone then, threads included, so that the launcher can fork.
+    What was loaded and computed here is gone then, threads included, so that the launcher can fork. A process
+    that was forked for this command alone is the launcher itself.
     """
+    if WARM in os.environ:
+        from sancus import local
+
+        sys.exit(local.run(backend, ranks, restarts, argv))
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, "-m", "sancus.local", backend, str(ranks), str(restarts), *argv]

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from sancus import launch
+from sancus.watch.board import WATCH
+from sancus.watch.deaths import DeathWatch
 
 GRACE_SECONDS = 5.0
 INTERRUPTED = -1  # in the place of a rank: the launcher got a signal
@@ -119,11 +121,7 @@ class ForkedRanks:
         self.signal(signal.SIGKILL)
 
     def _fork(self, rank: int) -> int:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of OpenBLAS's idle threads: it knows forks
-            child = os.fork()
+        child = fork()
         if not child:
             self._be(rank)
         return child
@@ -134,9 +132,10 @@ class ForkedRanks:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.environ.pop(launch.WARM, None)
         os.environ |= self._start.environment() | {
             launch.LAUNCHER_PID: str(os.getppid()),
-            launch.RENDEZVOUS: str(self._start.folder / f"store-{self._start.attempt}"),
+            launch.RENDEZVOUS: str(self._start.folder / "store"),
             "RANK": str(rank),
             "WORLD_SIZE": str(self._start.ranks),
             "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
@@ -145,7 +144,7 @@ class ForkedRanks:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if rank:
             os.dup2(os.open(self._log(rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
-        _run_command(self._start.argv)
+        run_command(self._start.argv)
 
     def _next(self, timeout: float | None = None) -> int | None:
         """A rank that ended; None where a signal came or time ran out."""
@@ -206,19 +205,22 @@ class MpiRanks:
 
     def __init__(self, start: Start) -> None:
         command = [launch.mpiexec(), "-n", str(start.ranks), sys.executable, "-m", "sancus", *start.argv]
+        self._deaths = DeathWatch(start.folder, start.ranks)
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             process_group=0,
             preexec_fn=partial(launch.follow_parent, number=signal.SIGTERM),
-            env=os.environ | start.environment(),
+            env=os.environ | start.environment() | {WATCH: str(start.folder)},
         )
 
     def wait(self) -> int:
-        """Until mpiexec ends."""
-        code = self._child.wait()
+        """Until mpiexec ends. It does not say which rank was killed, so that is watched apart."""
+        with self._deaths as deaths:
+            code = self._child.wait()
+            failed = deaths.who_failed() or f"mpiexec ended with exit code {code}"
         if code not in (0, launch.EXIT_USER, launch.EXIT_PIPE, *launch.EXIT_SAVED):
-            sys.stderr.write(f"sancus: mpiexec ended with exit code {code}; all ranks were ended\n")
+            sys.stderr.write(f"sancus: {failed}; all ranks were ended\n")
             return launch.EXIT_FAILED
         return code
 
@@ -234,6 +236,8 @@ class MpiRanks:
 def supervise(start: Callable[[int], Attempt], restarts: int, signals: Signals) -> int:
     """Attempts until one ends well, or a mistake or a signal ends it all; the exit code."""
     for attempt in range(restarts + 1):
+        if signals.received:
+            break
         signals.attempt = start(attempt)
         code = signals.attempt.wait()
         if signals.received:
@@ -246,27 +250,50 @@ def supervise(start: Callable[[int], Attempt], restarts: int, signals: Signals) 
     return launch.exit_code(number)
 
 
-def main() -> None:
-    """`python -m sancus.local BACKEND RANKS RESTARTS ARGV…`, as `launch.spawn` writes it."""
-    backend, ranks, restarts, *argv = sys.argv[1:]
+def run(backend: str, ranks: int, restarts: int, argv: Sequence[str]) -> int:
+    """`sancus argv` as local ranks until its end; the exit code."""
     signals = Signals()
-    if backend != "mpi":
-        for name in WARM:
-            importlib.import_module(name)
-    run = uuid.uuid4().hex
+    name = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="sancus-") as folder:
 
         def begin(attempt: int) -> Attempt:
-            start = Start(argv, int(ranks), run, attempt, Path(folder))
+            own = Path(folder) / str(attempt)
+            own.mkdir()
+            start = Start(argv, ranks, name, attempt, own)
             return MpiRanks(start) if backend == "mpi" else ForkedRanks(start, signals.waker)
 
-        code = launch.exit_code(signals.received[0]) if signals.received else 0
-        code = code or supervise(begin, int(restarts), signals)
+        return supervise(begin, restarts, signals)
+
+
+def warm_up() -> None:
+    """Import what ranks need, so that forks have it."""
+    for name in WARM:
+        importlib.import_module(name)
+
+
+def fork_command(argv: Sequence[str]) -> int:
+    """`sancus argv` in a fork of this process, whose imports its ranks get too; the exit code."""
+    warm_up()
+    parent = str(os.getpid())
+    child = fork()
+    if not child:
+        launch.follow_parent(parent)
+        os.environ[launch.WARM] = "1"
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        run_command(argv)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def fork() -> int:
+    """`os.fork`, with nothing left to be printed twice."""
+    sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # without taking Python apart, in which one more Ctrl-C would be deadly
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of OpenBLAS's idle threads: it knows forks
+        return os.fork()
 
 
-def _run_command(argv: Sequence[str]) -> NoReturn:
+def run_command(argv: Sequence[str]) -> NoReturn:
     """The command line, as a process of its own would run it."""
     from sancus import cli
 
@@ -279,6 +306,16 @@ def _run_command(argv: Sequence[str]) -> NoReturn:
         code = error.code if isinstance(error.code, int) else code
     finally:
         os._exit(code)
+
+
+def main() -> None:
+    """`python -m sancus.local BACKEND RANKS RESTARTS ARGV…`, as `launch.spawn` writes it."""
+    backend, ranks, restarts, *argv = sys.argv[1:]
+    if backend != "mpi":
+        warm_up()
+    code = run(backend, int(ranks), int(restarts), argv)
+    sys.stderr.flush()
+    os._exit(code)  # without taking Python apart, in which one more Ctrl-C would be deadly
 
 
 if __name__ == "__main__":

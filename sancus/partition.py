@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from sancus.graphs.graph import Graph
 from sancus.graphs.order import Order
 from sancus.graphs.shard_writer import write_shards
 from sancus.plugins import build
+from sancus.progress import Speaker
 
-Say = Callable[[str], None]
 FULL_COVER_LIMIT = 20_000_000  # cut entries up to which `sancus partition` counts the rows of `prepost`
 HEAD = [
     "partitioner",
@@ -43,7 +44,7 @@ def partition(
     partitioner: str,
     parts: int,
     out: Path,
-    say: Say,
+    say: Speaker,
     *,
     overwrite: bool,
     row_order: Order = "auto",
@@ -51,7 +52,7 @@ def partition(
     """Write the shards of a graph to a directory; what its manifest says of the partition."""
     chosen: Partitioner = build("partitioner", PARTITIONERS, partitioner)
     _check_target(out, overwrite=overwrite)
-    say(f"loading {data}")
+    say.step(f"loading {data}")
     graph = open_graph(data)
     target = out.with_name(f".{out.name}-new-{os.getpid()}") if out.exists() else out
     try:
@@ -76,7 +77,7 @@ def build_shards(
     spec: str,
     parts: int,
     target: Path,
-    say: Say,
+    say: Speaker,
     cover_limit: int = COVER_LIMIT,
     row_order: Order = "auto",
 ) -> None:
@@ -85,10 +86,11 @@ def build_shards(
         raise UserError(
             f"{parts} ranks for {graph.nodes} nodes: every rank needs at least one; use fewer ranks"
         )
-    say(f"partitioning {graph.nodes:,} nodes, {graph.edges:,} entries into {parts} by {spec}")
+    say.step(f"partitioning {graph.nodes:,} nodes, {graph.edges:,} entries into {parts} by {spec}")
     assignment = assign_nodes(partitioner, graph, parts, spec)
-    say("writing shards")
-    write_shards(graph, assignment, parts, spec, target, cover_limit, row_order)
+    say.step("writing shards")
+    inner = partial(say.step, passing=True)
+    write_shards(graph, assignment, parts, spec, target, cover_limit, row_order, inner)
 
 
 def assign_nodes(partitioner: Partitioner, graph: Graph, parts: int, spec: str) -> Assignment:
@@ -100,16 +102,16 @@ def assign_nodes(partitioner: Partitioner, graph: Graph, parts: int, spec: str) 
         raise UserError(f"partitioner {spec!r}: {error}") from error
 
 
-def compare(data: str, specs: Sequence[str], parts: int, say: Say) -> list[list[str]]:
+def compare(data: str, specs: Sequence[str], parts: int, say: Speaker) -> list[list[str]]:
     """A table of what each partitioner costs and gives; the first row is its head."""
     chosen: list[Partitioner] = [build("partitioner", PARTITIONERS, spec) for spec in specs]
-    say(f"loading {data}")
+    say.step(f"loading {data}")
     graph = open_graph(data)
     if parts > graph.nodes:
         raise UserError(f"{parts} parts for {graph.nodes} nodes: every part needs at least one; use fewer")
     table = [HEAD]
     for spec, partitioner in zip(specs, chosen, strict=True):
-        say(f"partitioning by {spec}")
+        say.step(f"partitioning by {spec}")
         started = time.perf_counter()
         assignment = assign_nodes(partitioner, graph, parts, spec)
         seconds = time.perf_counter() - started

@@ -63,14 +63,12 @@ def _load_weights(job: Job, folder: Path) -> None:
     """Rank 0 reads; everyone gets the same bytes, or the same mistake."""
     content, mistake = b"", ""
     if job.world.rank == 0:
-        try:
-            files, _ = checkpoint.read_newest(folder)
+        files = checkpoint.read_newest(folder)
+        if files is None:
+            mistake = f"no whole checkpoint in {folder}; give the --out directory of a run"
+        else:
             best = files["best.safetensors"]
             content = best if load_tensors(best) else files["weights.safetensors"]
-        except UserError as error:
-            mistake = str(error).replace(
-                "; start again without --resume", "; give the --out directory of a run"
-            )
     told = broadcast_bytes(job.transport, mistake.encode(), job.device).decode()
     if told:
         raise UserError(told)

@@ -11,7 +11,7 @@ import inspect
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from sancus.models import MODELS
 from sancus.models.contract import given_names
 from sancus.partition import build_shards
 from sancus.plugins import build, load, parse, settings_of
+from sancus.progress import SILENT, Speaker
+from sancus.trackers.base import check_tracker
 
 # Constructor arguments that a plug-in gets from us, not from the user's spec.
 OURS = {"plan": frozenset({"operator", "bench"})}
@@ -52,6 +54,7 @@ def check(data: str, config: Config, *, launched: bool) -> None:
         elif parsed.settings or parsed.name not in table:
             ours = given_names(load(kind, parsed)) if kind == "model" else OURS.get(kind, frozenset())
             settings_of(kind, parsed, ours)
+    check_tracker(config.output.track)
     if not launched:
         runfiles.check_directory(config.output)
     if config.launch.device == "cuda":
@@ -62,7 +65,7 @@ def prepare(
     data: str,
     partitioner: str,
     parts: int,
-    say: Callable[[str], None] = lambda line: None,
+    say: Speaker = SILENT,
     row_order: Order = "auto",
 ) -> Path:
     """The shard directory of `data` in `parts` parts; built if it is not in the cache.
@@ -79,7 +82,7 @@ def prepare(
         if not (target / "manifest.json").exists():
             for leftover in (target, *target.parent.glob(f".{target.name}-*")):  # of a killed process
                 shutil.rmtree(leftover, ignore_errors=True)
-            say(f"loading {data}")
+            say.step(f"loading {data}")
             graph = open_graph(data)
             build_shards(graph, chosen, partitioner, parts, target, say, row_order=row_order)
     return target

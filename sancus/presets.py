@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sancus.errors import UserError
 from sancus.plugins import choices
 
-Settings = Mapping[str, str | bool]
+Settings = Mapping[str, str | bool | float]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "supergcn": Preset(
         "SuperGCN: least rows in two bits a value, half of the training labels as input",
-        {**_EXACT, "codec": "int2", "label_rate": "0.5"},
+        {**_EXACT, "codec": "int2", "label_rate": 0.5},
     ),
     "digest": Preset(
         "DIGEST: halo rows every N epochs, no gradient crosses (digest:N)",
@@ -90,7 +90,7 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def preset_settings(spec: str) -> dict[str, str | bool]:
+def preset_settings(spec: str) -> dict[str, str | bool | float]:
     """The settings of a preset, `name` or `name:level`; an unknown one lists the others."""
     name, colon, level = spec.partition(":")
     if name not in PRESETS:

@@ -5,6 +5,7 @@ The only module that knows all factors; each of them is built here from its spec
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -38,20 +39,26 @@ from sancus.plans.halo import Halo
 from sancus.plugins import build
 from sancus.training.objective import SPLITS, Task, check_metric, class_weights
 from sancus.training.trainer import Evaluation, Trainer
+from sancus.watch.board import folder_of
+from sancus.watch.watch import Watch
 from staleness import POLICIES
 
 
 class Job:
     """Everything that one rank trains with."""
 
-    def __init__(self, config: Config, world: World, backend: str, shard_directory: Path) -> None:
-        """Join the other ranks and check that all mean the same run."""
+    def __init__(
+        self, config: Config, world: World, backend: str, shard_directory: Path, watch: Watch | None = None
+    ) -> None:
+        """Join the other ranks and check that all mean the same run; `watch` follows from then on."""
         self.config = config
         self.world = world
         torch.set_num_threads(world.threads(config.launch.threads))
         self.device = _device(config, world)
         self.shard = open_shard(shard_directory, world.rank)
         self.transport = connect(backend, world, config.launch.timeout)
+        if watch is not None:
+            watch.follow(self.transport, folder_of(os.environ))
         check_agreement(self.transport, config, self.shard, self.device)
         self.trainer = make_trainer(config, self.shard, self.transport, self.device)
         torch.manual_seed(_seed_of(config.training.seed, world.rank))

@@ -31,6 +31,7 @@ PACKAGES = ("torch", "numpy", "scipy", "pymetis", "safetensors", "mpi4py", "mpic
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoint"
+LOGS = "logs"
 DEFAULT_PARENT = Path("runs")
 OWNER_FILE = ".run"  # which run the directory belongs to, and locked while that run is at work there
 LAST_ATTEMPT_SECONDS = 10.0  # for which a restarted rank waits for the end of the one before
@@ -41,6 +42,8 @@ ALL_FILES = (
     "decisions.npz",
     "predictions.npz",
     "report.html",
+    LOGS,
+    "tensorboard",
 )
 
 
@@ -210,7 +213,7 @@ def hardware(ranks: int, threads: int, backend: str, device: torch.device) -> di
 
     return {
         "host": platform.node(),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -234,7 +237,8 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The model of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -17,25 +17,30 @@ import numpy as np
 import torch
 
 from sancus import launch, runfiles
+from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config import Config, flatten
 from sancus.errors import UserError
 from sancus.exchange.predict import history_bytes, stream_columns
 from sancus.interrupt import Interrupt, Stopped
 from sancus.launch import World
+from sancus.logs import RankLog, note_end, open_log
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
+from sancus.metrics.drift import join_drift
 from sancus.metrics.writer import MetricsWriter
+from sancus.progress import SILENT, Speaker
 from sancus.report.page import write_report
 from sancus.run import Job
+from sancus.trackers.base import Guarded
 from sancus.training import checkpoint
-from sancus.training.checkpoint import Checkpoints, Found
+from sancus.training.stream_log import StreamLog
 from sancus.training.trainer import Record
+from sancus.watch.watch import Watch, patience_of
 
-PROGRESS_LINES = 20
 # What a resumed run may set anew without touching what its histories mean.
 MAY_CHANGE = {
     *("backend", "broadcast", "kernel", "ranks", "threads", "timeout", "restarts", "data", "preset"),
-    *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet"),
+    *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet", "track"),
     *("epochs", "patience", "eval_every", "lr"),
 }
 T = TypeVar("T")
@@ -58,6 +63,7 @@ class Tally:
     compute_seconds: float = 0.0
     comm_seconds: float = 0.0
     agreement_seconds: float = 0.0
+    waiting_seconds: float = 0.0
     hidden_seconds: float = 0.0
     max_age: int = 0
     max_drift: float | None = None
@@ -68,6 +74,7 @@ class Tally:
         self.compute_seconds += record["compute_seconds"] or 0.0
         self.comm_seconds += record["comm_seconds"] or 0.0
         self.agreement_seconds += record["agreement_seconds"] or 0.0
+        self.waiting_seconds += record["waiting_seconds"] or 0.0
         self.hidden_seconds += record["hidden_seconds"] or 0.0
         self.max_age = max(self.max_age, int(record["max_age"] or 0))
         if record["max_drift"] is not None:
@@ -77,11 +84,13 @@ class Tally:
 class Session:
     """Runs a job; rank 0 speaks and writes."""
 
-    def __init__(self, request: Request, job: Job, backend: str, say: Callable[[str], None]) -> None:
+    def __init__(self, request: Request, job: Job, backend: str, say: Speaker, watch: Watch) -> None:
         self.request = request
         self.job = job
+        self.watch = watch
         self.backend = backend
-        self.say = say if job.world.rank == 0 else lambda line: None
+        self.say = say if job.world.rank == 0 else SILENT
+        self.log = RankLog(job.transport.ledger)
         self.directory = Path()  # of the run, on all ranks
         self.out: Path | None = None  # the same, where it is written: on rank 0
         self.claim: IO[str] | None = None  # keeps other runs out of the directory
@@ -105,10 +114,17 @@ class Session:
         interrupt = Interrupt()
         trainer.stop_signal = lambda: interrupt.received
         self._open()
+        self._open_log()
+        streams = self._open_stream_log()
+        if self.out is not None and not (self.out / runfiles.RUN_FILE).exists():
+            runfiles.write_json(self.out / runfiles.RUN_FILE, self._beginning())
+        self.tracker = Guarded(output.track, self.out, self._settings(), self.say)
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.tally.add(record)
             self._write_metrics(record)
+            if streams is not None:
+                streams.write(trainer)
             self._progress(record)
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
                 self._checkpoint()
@@ -179,6 +195,26 @@ class Session:
             raise UserError(told)
         return result
 
+    def _open_log(self) -> None:
+        """Every rank's own, in the directory that rank 0 chose."""
+        job = self.job
+        threads = job.world.threads(self.request.config.launch.threads)
+        facts = f"{self.backend}, {threads} threads, {len(job.shard.nodes)} rows; {self.request.command}"
+        open_log(self.directory.absolute(), job.world.rank, job.world.size, facts)
+
+    def _open_stream_log(self) -> StreamLog | None:
+        """What this rank decides, in the run's directory; None where this host cannot write there."""
+        folder = self.directory.absolute() / runfiles.LOGS
+        try:
+            log = StreamLog(folder, self.job.world.rank, self.job.trainer.next_epoch)
+            self.watch.use_folder(folder)
+        except OSError as error:
+            print(
+                f"sancus: rank {self.job.world.rank}: no log in {folder}: {error.strerror}", file=sys.stderr
+            )
+            return None
+        return log
+
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
         self._checkpoint()
@@ -187,11 +223,13 @@ class Session:
         logits = job.gather_rows(trainer.logits())
         bill = self._bill()
         memory = gather_json(job.transport, self._memory(), job.device)
+        crossing = trainer.exchange.crossing
+        measured = gather_json(job.transport, crossing.agreement.record(), job.device)
         if self.out is None or logits is None:
             return None
         run = self._describe(bill, memory)
         try:
-            self._write_files(self.out, run, logits)
+            self._write_files(self.out, run, logits, measured)
         except OSError as error:
             raise UserError(
                 f"cannot write the run's last files to {self.out}: {error.strerror}; free space, then finish "
@@ -199,22 +237,24 @@ class Session:
             ) from error
         return run
 
-    def _write_files(self, out: Path, run: dict[str, Any], logits: torch.Tensor) -> None:
+    def _write_files(self, out: Path, run: dict[str, Any], logits: torch.Tensor, measured: list[Any]) -> None:
         """What rank 0 leaves at the end."""
         trainer = self.job.trainer
-        runfiles.write_arrays(out / "decisions.npz", decisions=trainer.exchange.crossing.decisions.as_array())
+        decisions = trainer.exchange.crossing.decisions.as_array()
+        drift = join_drift(measured, decisions.shape)
+        runfiles.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
         prediction = (logits > 0) if trainer.task.labels.dim() == 2 else logits.argmax(dim=1)
         runfiles.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
         runfiles.write_json(out / runfiles.RUN_FILE, run)
         assert self.writer is not None
         self.writer.close()
+        self.tracker.finish(run)
         write_report(out)
 
-    def _describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
-        """The contents of `run.json`."""
-        config, job, trainer = self.request.config, self.job, self.job.trainer
-        manifest, epochs = job.shard.manifest, trainer.next_epoch
-        threads = job.world.threads(config.launch.threads)
+    def _beginning(self) -> dict[str, Any]:
+        """What `run.json` holds from the start, so that a killed run can be shown and repeated."""
+        job, manifest = self.job, self.job.shard.manifest
+        threads = job.world.threads(self.request.config.launch.threads)
         return {
             "config": self._settings(),
             "command": self.request.command,
@@ -222,6 +262,13 @@ class Session:
             "hardware": runfiles.hardware(job.world.size, threads, self.backend, job.device),
             "graph": manifest["graph"],
             "partition": manifest["partition"],
+        }
+
+    def _describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
+        """The contents of `run.json`."""
+        job, trainer = self.job, self.job.trainer
+        epochs = trainer.next_epoch
+        return self._beginning() | {
             "result": {
                 "best_epoch": trainer.best.epoch,
                 "val": trainer.best.val,
@@ -233,10 +280,15 @@ class Session:
                 "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
                 "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
                 "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
+                "waiting_seconds_per_epoch": self.tally.waiting_seconds / max(1, epochs),
                 "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
             },
             "communication": bill.to_dict(epochs - self.bill_from, job.world.size)
-            | {"max_age": self.tally.max_age, "max_drift": self.tally.max_drift},
+            | {
+                "max_age": self.tally.max_age,
+                "max_drift": self.tally.max_drift,
+                "policies": self._policies(),
+            },
             "cache": {
                 "history_bytes": [row["history"] for row in memory],
                 "predicted_bytes": [row["predicted"] for row in memory],
@@ -245,6 +297,13 @@ class Session:
                 "share_of_peak": [row["history"] / row["peak"] for row in memory],
             },
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
+        }
+
+    def _policies(self) -> dict[str, Any]:
+        """What the report draws beside ages and drift: the bounds, by direction."""
+        return {
+            side: {"max_age": policy.max_age, "norm": policy.drift_norm, "gap": getattr(policy, "gap", None)}
+            for side, policy in self.job.trainer.exchange.crossing.policies.items()
         }
 
     def _memory(self) -> dict[str, int | None]:
@@ -344,15 +403,9 @@ class Session:
         return None if found.own is not None else "a rank's own file is missing or damaged"
 
     def _progress(self, record: Record) -> None:
-        epoch, epochs = int(record["epoch"] or 0), self.job.trainer.settings.epochs
-        step = max(1, epochs // PROGRESS_LINES)
-        if (epoch + 1) % step and epoch + 1 != epochs:
-            return
-        scores = "  ".join(f"{s} {record[s]:.4f}" for s in ("val", "test") if record[s] is not None)
-        self.say(
-            f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}  loss {record['loss']:.4f}  {scores}  "
-            f"{(record['wire_bytes'] or 0) / 1e6:.3f} MB  {record['seconds']:.3f} s"
-        )
+        self.say.epoch(record, self.job.trainer.settings.epochs)
+        self.log.epoch(record)
+        self.tracker.epoch(record)
 
 
 def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:
@@ -362,14 +415,29 @@ def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_rank(
-    request: Request, world: World, backend: str, shard_directory: Path, say: Callable[[str], None]
+    request: Request, world: World, backend: str, shard_directory: Path, say: Speaker
 ) -> tuple[dict[str, Any], Path] | None:
     """Join, train, write, leave; on rank 0 the contents of `run.json` and the directory it is in.
 
     After an exception the caller ends the process at once (`os._exit`), which the others notice.
     """
-    job = Job(request.config, world, backend, shard_directory)
-    session = Session(request, job, backend, say)
-    run = session.run()
-    job.transport.close()
+    with watch_of(world, request.config) as watch:
+        job = Job(request.config, world, backend, shard_directory, watch)
+        session = Session(request, job, backend, say, watch)
+        try:
+            run = session.run()
+        finally:
+            say.close()
+        note_end("done", failed=False)
+        job.transport.close()
     return None if run is None or session.out is None else (run, session.out)
+
+
+def watch_of(world: World, config: Config) -> Watch:
+    """The watch of a rank. Any rank may be the one that waits and speaks, so its lines go to stdout."""
+
+    def say(line: str) -> None:
+        if not config.output.quiet:
+            print(f"sancus: {line}", flush=True)
+
+    return Watch(world.rank, world.size, patience_of(config.launch.timeout), say)

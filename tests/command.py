@@ -72,7 +72,8 @@ class Process:
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, folder: Path) -> None:
         self.command = shlex.join(command)
-        self._files = [folder / "stdout", folder / "stderr"]
+        self.out, self.err = folder / "stdout", folder / "stderr"
+        self._files = [self.out, self.err]
         self._begun = time.monotonic()
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
             self._child = subprocess.Popen(

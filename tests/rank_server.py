@@ -6,7 +6,6 @@ request's deadline is killed, with its whole session.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sancus.launch import follow_parent
-from sancus.local import WARM
+from sancus.local import warm_up
 from tests import rank_entry
 
 POLL_SECONDS = 0.005
@@ -24,8 +23,7 @@ POLL_SECONDS = 0.005
 
 def main() -> None:
     follow_parent()
-    for name in WARM:
-        importlib.import_module(name)
+    warm_up()
     for line in sys.stdin:
         request = json.loads(line)
         children = [_fork(request, rank) for rank in range(request["ranks"])]

@@ -90,14 +90,18 @@ class ThreadTransport(Transport):
         """Nothing to leave."""
 
 
-def run_threads(size: int, function: Callable[[Transport], Any]) -> list[Any]:
+def run_threads(
+    size: int,
+    function: Callable[[Transport], Any],
+    make: Callable[[int, int, Board], Transport] = ThreadTransport,
+) -> list[Any]:
     """`function(transport)` on every rank; its result, or the exception that it raised, by rank."""
     board = Board(size)
     outcomes: list[Any] = [None] * size
 
     def run(rank: int) -> None:
         try:
-            outcomes[rank] = function(ThreadTransport(rank, size, board))
+            outcomes[rank] = function(make(rank, size, board))
         except Exception as error:
             outcomes[rank] = error
         finally:

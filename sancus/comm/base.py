@@ -3,7 +3,8 @@
 Four collectives, called by all ranks in the same order: `broadcast`, `all_to_all`, `all_gather` and
 `all_reduce`. The first two return a `Handle` at once; the tensors belong to the transport until
 `Handle.wait`. Every wait has a timeout. Tensors are contiguous and owned by the caller: receiving into a
-temporary is how a result gets lost.
+temporary is how a result gets lost. Collectives are numbered; a message that is not of the collective in
+which it arrives is never used (`sancus.comm.stamp`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import abc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from sancus.comm.errors import CommError
 from sancus.comm.ledger import Entry, Ledger
+from sancus.comm.notes import Notes
+from sancus.comm.observer import Observer
+from sancus.comm.stamp import STAMP, Stamp, as_bytes, label_of
 
 PARAMETER = Entry("parameter")
 AGREEMENT = Entry("agreement")
@@ -38,11 +43,22 @@ DONE = Transfer(lambda: None, lambda: None)  # of a transport where everything h
 class Handle:
     """A collective on its way."""
 
-    def __init__(self, transfer: Transfer, ledger: Ledger, entry: Entry, describe: str) -> None:
+    def __init__(
+        self,
+        transfer: Transfer,
+        transport: Transport,
+        entry: Entry,
+        describe: str,
+        opened: Callable[[], None] | None = None,
+    ) -> None:
+        """`opened` checks what has arrived, and puts it where the caller expects it."""
         self._transfer = transfer
-        self._ledger = ledger
+        self._ledger = transport.ledger
+        self._observer = transport.observer
+        self._number = transport.number
         self._entry = entry
         self._describe = describe
+        self._opened = opened
         self._begun = time.perf_counter()
 
     def wait(self) -> None:
@@ -52,12 +68,16 @@ class Handle:
         transfer ended, was hidden behind other work.
         """
         started = time.perf_counter()
+        self._observer.waits(self._number)
         try:
             self._transfer.finish()
         except RuntimeError as error:
             waited = time.perf_counter() - started
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise CommError(f"{self._describe} failed after {waited:.1f} s: {reason}") from error
+            failed = f"{self._describe} failed after {waited:.1f} s: {_reason(error)}"
+            raise CommError(self._observer.explain(failed)) from error
+        self._observer.goes_on()
+        if self._opened is not None:
+            self._opened()
         self._ledger.wait(self._entry.purpose, time.perf_counter() - started)
         if self._entry.purpose == "payload":
             self._ledger.hide(min(started, self._transfer.ended() or started) - self._begun)
@@ -71,25 +91,43 @@ class Transport(abc.ABC):
         self.size = size
         self.timeout = timeout
         self.ledger = Ledger()
+        self.observer = Observer()
+        self.number = 0  # of the last collective, the same on all ranks
+        self.epoch = -1  # likewise
         self.ring = False  # broadcast around the ring of ranks, instead of by the library
         self._rings = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A training epoch starts; its number is the same on all ranks."""
+        self.epoch = epoch
+        self.observer.begin_epoch(epoch)
 
     def broadcast(
         self, tensor: torch.Tensor, owner: int, entry: Entry, overhead: int = 0, *, background: bool = False
     ) -> Handle:
         """The owner's `tensor` arrives in everyone's `tensor` (same shape and dtype).
 
-        `overhead` bytes of the message are counted as agreement, not as `entry`. In the background it makes
-        progress while the ranks compute, and never goes around the ring, where every rank must help.
+        `overhead` bytes of the message are an envelope that the caller checks; without one it gets a stamp.
+        Both are counted as agreement, not as `entry`. In the background it makes progress while the ranks
+        compute, and never goes around the ring, where every rank must help.
         """
         assert tensor.is_contiguous()
+        message, opened = tensor, None
+        if not overhead and entry.purpose != "probe":
+            stamp, overhead = self._stamp("broadcast", entry, tensor.dtype, tensor.shape), STAMP
+            counts = [int(rank == owner) for rank in range(self.size)]
+            mine = self.rank == owner
+            message = stamp.seal(tensor, counts) if mine else stamp.blank(counts, tensor.device)
+            opened = partial(stamp.unseal, message, counts, tensor, self.rank)
         if self.rank == owner:
             for receiver in self._others():
-                self._count(entry, receiver, tensor.nbytes, overhead)
+                self._count(entry, receiver, message.nbytes, overhead)
         what = f"broadcast from rank {owner}"
         if self.ring and not background:
-            return self._handle(lambda: self._ring(tensor, owner), entry, what)
-        return self._handle(lambda: self._broadcast(tensor, owner, background=background), entry, what)
+            return self._handle(lambda: self._ring(message, owner), entry, what, opened)
+        return self._handle(
+            lambda: self._broadcast(message, owner, background=background), entry, what, opened
+        )
 
     def all_to_all(
         self,
@@ -105,26 +143,35 @@ class Transport(abc.ABC):
         """Rows of `send` go to ranks 0, 1, … by `send_counts`; `receive` fills likewise.
 
         Both are contiguous with equal trailing dimensions; the count for oneself is 0. `overhead` bytes of
-        every message that is not empty are counted as agreement.
+        every message that is not empty are an envelope that the caller checks; without one it gets a stamp.
         """
         assert send.is_contiguous() and receive.is_contiguous()
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
-        width = send.element_size() * (send[0].numel() if len(send) else 0)
+        out, into, sizes, coming, opened = send, receive, list(send_counts), list(receive_counts), None
+        if not overhead:
+            stamp, overhead = self._stamp("all-to-all", entry, send.dtype, send.shape[1:]), STAMP
+            out, into = stamp.seal(send, sizes), stamp.blank(coming, receive.device)
+            opened = partial(stamp.unseal, into, coming, receive, self.rank)
+            sizes, coming = [stamp.size(rows) for rows in sizes], [stamp.size(rows) for rows in coming]
         for receiver in self._others():
-            self._count(entry, receiver, send_counts[receiver] * width, overhead)
+            self._count(entry, receiver, sizes[receiver] * out.element_size(), overhead)
         return self._handle(
-            lambda: self._all_to_all(send, send_counts, receive, receive_counts, background=background),
+            lambda: self._all_to_all(out, sizes, into, coming, background=background),
             entry,
             "all-to-all",
+            opened,
         )
 
     def all_gather(self, tensor: torch.Tensor, entry: Entry = AGREEMENT) -> torch.Tensor:
         """Everyone's `tensor` (same shape and dtype on all ranks), stacked: `[p, …]`."""
-        tensor = tensor.contiguous()
+        stamp = self._stamp("all-gather", entry, tensor.dtype, tensor.shape)
+        mine = stamp.seal(tensor.contiguous(), [1])
         for receiver in self._others():
-            self.ledger.count(entry, receiver, tensor.nbytes)
+            self._count(entry, receiver, mine.nbytes, STAMP)
+        everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        self._handle(lambda: self._all_gather(tensor, gathered), entry, "all-gather").wait()
+        opened = partial(stamp.unseal, everyone.view(-1), [1] * self.size, gathered, self.rank)
+        self._handle(lambda: self._all_gather(mine, everyone), entry, "all-gather", opened).wait()
         return gathered
 
     def all_reduce(self, tensor: torch.Tensor, entry: Entry = PARAMETER) -> None:
@@ -161,7 +208,7 @@ class Transport(abc.ABC):
         tag = self._rings % MAX_TAG
         place = (self.rank - owner) % self.size
         before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
-        chunks = tensor.view(-1).view(torch.uint8).split(RING_CHUNK)
+        chunks = as_bytes(tensor).split(RING_CHUNK)
         passes_on = place < self.size - 1
         receives = [self._receive(chunk, before, tag) for chunk in chunks] if place else []
         sends = [] if place else [self._send(chunk, after, tag) for chunk in chunks]
@@ -176,6 +223,10 @@ class Transport(abc.ABC):
 
         return Transfer(finish, lambda: None)
 
+    def _stamp(self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int]) -> Stamp:
+        """What the messages of the next collective say of themselves; `shape` is that of a row."""
+        return Stamp(operation, self.number + 1, label_of(entry, self.epoch), dtype, tuple(shape))
+
     def _count(self, entry: Entry, receiver: int, size: int, overhead: int) -> None:
         if size:
             self.ledger.count(entry, receiver, size - overhead)
@@ -184,7 +235,11 @@ class Transport(abc.ABC):
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
 
-    def _handle(self, start: Callable[[], Transfer], entry: Entry, what: str) -> Handle:
+    def _handle(
+        self, start: Callable[[], Transfer], entry: Entry, what: str, opened: Callable[[], None] | None = None
+    ) -> Handle:
+        self.number += 1
+        self.observer.started(self.number, what, entry.stream)
         describe = f"rank {self.rank}: {what}"
         if entry.stream is not None:
             describe += f" ({entry.stream.direction}, layer {entry.stream.layer})"
@@ -192,9 +247,13 @@ class Transport(abc.ABC):
         try:
             transfer = start()
         except RuntimeError as error:
-            raise CommError(f"{describe} failed: {error}") from error
+            raise CommError(self.observer.explain(f"{describe} failed: {_reason(error)}")) from error
         self.ledger.wait(entry.purpose, time.perf_counter() - started)
-        return Handle(transfer, self.ledger, entry, describe)
+        return Handle(transfer, self, entry, describe, opened)
+
+    def notes(self) -> Notes | None:
+        """Where ranks can leave notes for each other outside all collectives, if the library has that."""
+        return None
 
     @abc.abstractmethod
     def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
@@ -235,3 +294,8 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     def abort(self) -> None:
         """Leave at once because this rank failed; the others must not wait for it."""
+
+
+def _reason(error: Exception) -> str:
+    """One line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

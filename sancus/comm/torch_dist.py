@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from sancus.comm.base import Transfer, Transport
 from sancus.comm.errors import CommError
+from sancus.comm.notes import StoreNotes
 from sancus.errors import UserError
 
 
@@ -32,14 +33,22 @@ class TorchTransport(Transport):
         except (RuntimeError, ValueError) as error:
             raise _cannot_meet(rank, rendezvous, error) from error
         self._second_group: dist.ProcessGroup | None = None
+        self._meets_at_address = rendezvous is None
+
+    def notes(self) -> StoreNotes | None:
+        """Over a connection of its own to the store; not in a file, which would only grow."""
+        if not self._meets_at_address:
+            return None
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=self.timeout))
+        return StoreNotes(_of_this_attempt(store))
 
     def _store(self, rendezvous: str | None, limit: timedelta) -> dist.Store:
         """Where ranks meet. Attempts of an elastic launcher never read each other's addresses."""
         if rendezvous is not None:
             return dist.FileStore(str(Path(rendezvous)), self.size)
         store, _, _ = next(dist.rendezvous("env://", self.rank, self.size, timeout=limit))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return dist.PrefixStore(f"sancus_attempt_{attempt}", store)
+        return _of_this_attempt(store)
 
     def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
         group = self._group(background=background)
@@ -109,6 +118,11 @@ class TorchTransport(Transport):
         return torch.device("cpu")
 
 
+def _of_this_attempt(store: dist.Store) -> dist.Store:
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"sancus_attempt_{attempt}", store)
+
+
 def _cannot_meet(rank: int, rendezvous: str | None, error: Exception) -> Exception:
     """Local ranks only miss each other when one died; elsewhere the address is the user's."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -136,3 +150,8 @@ class NcclTransport(TorchTransport):
 
     def _device(self) -> torch.device:
         return torch.device("cuda", torch.cuda.current_device())
+
+
+def gloo_is_here() -> bool:
+    """Whether this torch was built with gloo."""
+    return dist.is_available() and dist.is_gloo_available()

@@ -24,7 +24,7 @@ import xxhash
 
 from sancus.comm.base import AGREEMENT, Transport
 from sancus.comm.errors import DisagreementError
-from sancus.comm.ledger import Direction, Stream
+from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.comm.records import gather_json
 from sancus.errors import UserError
 from sancus.exchange.decisions import Decisions
@@ -66,11 +66,12 @@ class Agreement:
         self.sequence = 0
         self._planned: dict[Stream, Answer] = {}
         self.drift: dict[Stream, float] = {}  # own streams, after the last use
-        self.max_drift: float | None = None  # measured by this rank in the current epoch
+        self.drifts: dict[Stream, float] = {}  # measured by this rank in the current epoch
+        self.measured: dict[tuple[int, Stream], float] = {}  # (epoch, own stream) -> drift
 
     def begin_epoch(self) -> None:
         """Plan the epoch: all answers that can be known now, compared or gathered once."""
-        self.max_drift = None
+        self.drifts = {}
         self._planned = {}
         if self._transport.size == 1 or not any(policy.max_age for policy in self.policies.values()):
             return
@@ -93,6 +94,10 @@ class Agreement:
         for owner, row in enumerate(rows):
             for stream, answer in zip(own, row, strict=True):
                 self._planned[Stream(stream.layer, stream.direction, owner)] = Answer(answer)
+
+    def place(self) -> list[int]:
+        """Where this rank stands: agreements so far, epoch, configuration; the same on all ranks."""
+        return [self.sequence, self._decisions.epoch, self._configuration]
 
     def needs_drift(self, layer: int, direction: Direction) -> bool:
         """Whether the owner must measure drift at this use (not before there is something to compare)."""
@@ -117,11 +122,20 @@ class Agreement:
             rows = self._gather(_digest([layer, direction]), 0, [answers[streams[mine]]], failure)
             told = [Answer(answer) for (answer,) in rows]
         if policy.drift_norm is not None:
+            if self._decisions.age(streams[mine]) is not None:
+                self.measured[self._decisions.epoch, streams[mine]] = drift
             self.drift[streams[mine]] = drift if told[mine] == SKIP else 0.0
-            self.max_drift = max(self.max_drift or 0.0, drift)
+            self.drifts[streams[mine]] = drift
         for stream, answer in zip(streams, told, strict=True):
             self._decisions.note(stream, answer, needed=self._needed[direction][stream.owner])
         return told
+
+    def record(self) -> list[list[float]]:
+        """JSON-ready: epoch, layer, side (0 forward), owner and drift of what was measured here."""
+        return [
+            [epoch, stream.layer, DIRECTIONS.index(stream.direction), stream.owner, drift]
+            for (epoch, stream), drift in self.measured.items()
+        ]
 
     def _answers(self, asked: Mapping[Stream, float]) -> tuple[dict[Stream, Answer], UserError | None]:
         """The answer for each stream and its drift; or why there is none, which all ranks must hear."""

@@ -23,6 +23,7 @@ from sancus.exchange.decisions import Decisions
 from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Use
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.encoding import Encoder
+from sancus.exchange.health import Health
 from sancus.exchange.history import History
 from sancus.plans.base import Leg
 from staleness.base import LATER, SEND, SKIP, Answer, Norm, Policy
@@ -63,17 +64,21 @@ class Crossing:
         self.exact = False  # everything fresh and in full precision; the histories are left alone
         self.noisy = False  # whether a model drops out in training
         self.device = device
+        self.health = Health(transport)
         self._transport = transport
         self.sequence = 0
         self._deliveries = {
-            side: Delivery(transport, Encoder(codec, seed=seed, epochs=epochs, feedback=feedback))
+            side: Delivery(
+                transport, Encoder(codec, seed=seed, epochs=epochs, feedback=feedback), self.health
+            )
             for side, codec in codecs.items()
         }
-        self._exact_delivery = Delivery(transport, Encoder(FullPrecision()))
+        self._exact_delivery = Delivery(transport, Encoder(FullPrecision()), self.health)
         self._pending: dict[tuple[int, Direction], Arrivals] = {}
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
+        self.health.check_over()
         self.epoch = epoch
         self.decisions.begin_epoch(epoch)
         self.agreement.begin_epoch()

@@ -20,6 +20,7 @@ class Decisions:
         self._log: dict[int, dict[Stream, Answer]] = {}
         self._first: dict[Stream, int] = {}
         self._version: dict[Stream, int] = {}
+        self._ages: dict[Stream, int | None] = {}  # in the current epoch, when the answer was given
         self._counts: dict[Stream, list[int]] = {}  # skips and sends of each stream so far
         self.epoch = -1
         self.max_age = 0  # of the oldest history used in the current epoch
@@ -28,6 +29,7 @@ class Decisions:
         """Open the log of an epoch."""
         self.epoch = epoch
         self._log[epoch] = {}
+        self._ages = {}
         self.max_age = 0
 
     def age(self, stream: Stream) -> int | None:
@@ -49,7 +51,7 @@ class Decisions:
                 f"layer {stream.layer} was exchanged twice in one {stream.direction} pass; "
                 "a model must give every propagate and rows a layer number of its own"
             )
-        age = self.age(stream)
+        age = self._ages[stream] = self.age(stream)
         if answer != SEND and needed and age is not None:
             self.max_age = max(self.max_age, age)
         if answer != SKIP:
@@ -64,6 +66,11 @@ class Decisions:
     def restore_sent(self, stream: Stream, first: int, version: int) -> None:
         """Take over what the histories of an earlier process hold."""
         self._first[stream], self._version[stream] = first, version
+
+    def of_epoch(self, owner: int) -> list[tuple[Stream, Answer, int | None]]:
+        """An owner's streams in the current epoch: the answer, and the age of what receivers held."""
+        answers = self._log[self.epoch].items()
+        return [(stream, answer, self._ages[stream]) for stream, answer in answers if stream.owner == owner]
 
     def counts(self) -> tuple[int, int]:
         """Sends and skips of the current epoch, over all owners."""

@@ -13,8 +13,10 @@ import torch
 
 from sancus.comm.base import Handle, Transport
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
+from sancus.errors import UserError
 from sancus.exchange.encoding import EVERYONE, Encoder
 from sancus.exchange.envelope import HEADER, Label, blank, seal, size_of, unseal
+from sancus.exchange.health import Health
 from sancus.exchange.history import History
 
 Arrivals = Iterator[tuple[int, torch.Tensor]]
@@ -68,9 +70,10 @@ class Use:
 class Delivery:
     """Moves payloads between ranks; yields `(owner, payload)` of the other ranks."""
 
-    def __init__(self, transport: Transport, encoder: Encoder) -> None:
+    def __init__(self, transport: Transport, encoder: Encoder, health: Health) -> None:
         self._transport = transport
         self.encoder = encoder
+        self._health = health
 
     def broadcast(self, outgoing: Outgoing, rows: Sequence[int], use: Use) -> Arrivals:
         """One payload for everyone, owner after owner (Algorithm 3, lines 5-14).
@@ -168,7 +171,13 @@ class Delivery:
     def _encode(self, payload: torch.Tensor, weight: torch.Tensor, receiver: int, use: Use) -> torch.Tensor:
         if not len(payload):
             return self.encoder.wire(0, payload, use.epoch)
-        wire = self.encoder.encode(payload, weight, use.stream(self._transport.rank), receiver, use.epoch)
+        stream = use.stream(self._transport.rank)
+        self._health.check_payload(payload, stream, use.epoch)
+        try:
+            wire = self.encoder.encode(payload, weight, stream, receiver, use.epoch)
+        except UserError as error:  # nobody waits in vain: zeros cross, and the epoch ends with this error
+            self._health.note(str(error))
+            wire = self.encoder.encode(torch.zeros_like(payload), weight, stream, receiver, use.epoch)
         if use.echo is not None:
             use.echo.append(self.encoder.decode(wire, len(payload), payload, use.epoch))
         return wire

@@ -4,7 +4,7 @@ Whether an entry is dropped depends on (seed, epoch, layer, the user's node id, 
 on nothing else. So p ranks drop exactly what one process drops, the owner of a row and a receiver that
 holds a copy agree on its mask without a message, and a resumed run needs no generator state.
 
-The hash is the finaliser of MurmurHash3 over a row key and a column key; row keys are SplitMix64 of the
+The hash is that of `sancus.kernels.masks` over a row key and a column key; row keys are SplitMix64 of the
 other values.
 """
 
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import torch
 
+from sancus.kernels import masks
 from sancus.kernels.hashing import MASK64, signed, splitmix, splitmix_scalar
 from sancus.kernels.matrix import SparseMatrix
-
-_BUCKETS = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -39,23 +38,23 @@ class DropoutKey:
 def drop_dense(h: torch.Tensor, share: float, nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
     """`h [n, f]` with a `share` of its entries zeroed and the others scaled by `1 / (1 - share)`."""
     columns = torch.arange(h.shape[1], device=h.device)
-    noise = _hash(_row_keys(nodes, key)[:, None], _column_keys(columns)[None, :])
-    return h * _scale(noise, share, h.dtype)
+    return masks.drop(h, (_row_keys(nodes, key), _column_keys(columns)), share)
 
 
 def drop_sparse(x: SparseMatrix, share: float, nodes: torch.Tensor, key: DropoutKey) -> SparseMatrix:
     """The same for stored entries: equal to `drop_dense` of the dense matrix."""
-    rows = _row_keys(nodes, key)[x.row_of_entries()]
-    noise = _hash(rows, _column_keys(x.csr.col))
-    return x.with_values(x.csr.value * _scale(noise, share, x.dtype))
+    columns = torch.arange(x.shape[1], device=x.csr.value.device)
+    rows, columns = _row_keys(nodes, key), _column_keys(columns)
+    flipped = masks.drop_entries(x.transposed, (columns, rows), share)  # the hash takes both keys alike
+    return x.with_both_values(masks.drop_entries(x, (rows, columns), share), flipped)
 
 
 def chosen_nodes(nodes: torch.Tensor, share: float, key: DropoutKey) -> torch.Tensor:
     """`[n]` bool: a `share` of the nodes, the same ones wherever a node's copy is."""
     if share >= 1.0:
         return torch.ones_like(nodes, dtype=torch.bool)
-    noise = _hash(_row_keys(nodes, key), _column_keys(torch.zeros_like(nodes)))
-    return noise < int(share * _BUCKETS)
+    noise = masks.noise(_row_keys(nodes, key), _column_keys(torch.zeros_like(nodes)))
+    return noise < masks.bucket(share)
 
 
 def edge_factors(
@@ -69,12 +68,7 @@ def edge_factors(
     """Factors `[E, heads]` for edges between nodes, 0 or `1 / (1 - share)`; other than those of any row."""
     apart = DropoutKey(key.seed, key.epoch, -2 - key.layer)
     columns = sources[:, None] * heads + torch.arange(heads, device=sources.device)
-    return _scale(_hash(_row_keys(targets, apart)[:, None], _column_keys(columns)), share, dtype)
-
-
-def _scale(noise: torch.Tensor, share: float, dtype: torch.dtype) -> torch.Tensor:
-    kept = noise >= int(share * _BUCKETS)
-    return kept.to(dtype).mul_(1.0 / (1.0 - share))
+    return masks.factors(masks.noise(_row_keys(targets, apart)[:, None], _column_keys(columns)), share, dtype)
 
 
 def _row_keys(nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
@@ -83,16 +77,3 @@ def _row_keys(nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:
 
 def _column_keys(columns: torch.Tensor) -> torch.Tensor:
     return (splitmix(columns.to(torch.int64) + 0x632BE5AB) >> 16).to(torch.int32)
-
-
-def _hash(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Uniform in `[0, 2^31)`, int32; broadcasts."""
-    x = rows ^ columns
-    x = (x ^ _shift(x, 16)).mul_(-2048144789)
-    x = (x ^ _shift(x, 13)).mul_(-1028477387)
-    return (x ^ _shift(x, 16)).bitwise_and_(_BUCKETS - 1)
-
-
-def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """Logical shift to the right of int32."""
-    return (x >> bits).bitwise_and_((1 << (32 - bits)) - 1)

@@ -1,10 +1,11 @@
 """The envelope of a payload: a header that says what this is, checked before anything is used.
 
 If one rank makes a collective that another does not, the next one may hand it the wrong tensor, with no error
-from the transport. So every payload travels behind 64 bytes: eight int64 of (magic, sequence, owner, layer
-and direction, version, rows, columns, element size). The receiver knows what it expects; anything else
-is a `DisagreementError` that names the owner, before history or result is touched. Headers are counted as
-agreement.
+from the transport. So every payload travels behind 64 bytes: eight int64 of (sequence, owner, layer
+and direction, version, rows, columns, element size, checksum of the content). The receiver knows what it
+expects; anything else is a `DisagreementError` that names the owner, before history or result is touched.
+Headers are counted as agreement. The checksum is xxhash's, at memory speed; on a CUDA device it would need a
+copy on the host, and is left out (0).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import torch
 
 from sancus.comm.errors import DisagreementError
 from sancus.comm.ledger import DIRECTIONS, Stream
+from sancus.comm.stamp import checksum
 
-MAGIC = 0x53414E435553
-FIELDS = ("magic", "sequence", "owner", "stream", "version", "rows", "columns", "element size")
+FIELDS = ("sequence", "owner", "stream", "version", "rows", "columns", "element size", "checksum")
 HEADER = 8 * len(FIELDS)
 
 
@@ -25,15 +26,15 @@ HEADER = 8 * len(FIELDS)
 class Label:
     """What a payload must say of itself."""
 
-    sequence: int
+    sequence: int  # from 1, so that silence is not one
     stream: Stream
     version: int
 
     def words(self, wire: torch.Tensor) -> list[int]:
-        """The header's eight numbers for a wire tensor `[rows, w]`."""
+        """The header's numbers for a wire tensor `[rows, w]`, but for the checksum."""
         place = self.stream.layer * len(DIRECTIONS) + DIRECTIONS.index(self.stream.direction)
         shape = (wire.shape[0], wire.shape[1], wire.element_size())
-        return [MAGIC, self.sequence, self.stream.owner, place, self.version, *shape]
+        return [self.sequence, self.stream.owner, place, self.version, *shape]
 
 
 def size_of(wire: torch.Tensor) -> int:
@@ -47,10 +48,10 @@ def seal(wires: list[torch.Tensor], label: Label, device: torch.device) -> torch
     start = 0
     for wire in wires:
         if len(wire):
-            header = torch.tensor(label.words(wire), dtype=torch.int64, device=device)
-            envelope[start : start + HEADER] = header.view(torch.uint8)
             content = envelope[start + HEADER : start + size_of(wire)]
             content.view(wire.dtype).view(wire.shape).copy_(wire)
+            header = torch.tensor([*label.words(wire), checksum(content)], dtype=torch.int64, device=device)
+            envelope[start : start + HEADER] = header.view(torch.uint8)
             start += size_of(wire)
     return envelope
 
@@ -66,7 +67,7 @@ def blank(sizes: list[int], device: torch.device) -> torch.Tensor:
 def unseal(envelope: torch.Tensor, like: torch.Tensor, label: Label, rank: int) -> torch.Tensor:
     """The content `[rows, w]` of an envelope, if it is what `label` and the shape of `like` promise."""
     words = envelope[:HEADER].clone().view(torch.int64).tolist()
-    expected = label.words(like)
+    expected = [*label.words(like), checksum(envelope[HEADER:])]
     if words != expected:
         name, got, wanted = next((n, g, w) for n, g, w in zip(FIELDS, words, expected, strict=True) if g != w)
         raise DisagreementError(

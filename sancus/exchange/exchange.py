@@ -105,6 +105,7 @@ class Exchange:
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
+        self.transport.begin_epoch(epoch)
         self.crossing.begin_epoch(epoch)
 
     @contextmanager

@@ -37,6 +37,10 @@ def save(crossing: Crossing) -> tuple[Tensors, dict[str, Any]]:
         "sequence": crossing.sequence,
         "agreement": crossing.agreement.sequence,
         "drift": {write_stream(stream): drift for stream, drift in crossing.agreement.drift.items()},
+        "measured": [
+            [epoch, write_stream(stream), drift]
+            for (epoch, stream), drift in crossing.agreement.measured.items()
+        ],
     }
     return tensors, plain
 
@@ -51,6 +55,8 @@ def load(crossing: Crossing, tensors: Mapping[str, torch.Tensor], plain: Mapping
     crossing.sequence = plain["sequence"]
     crossing.agreement.sequence = plain["agreement"]
     crossing.agreement.drift = {read_stream(stream): drift for stream, drift in plain["drift"].items()}
+    for epoch, stream, drift in plain["measured"]:
+        crossing.agreement.measured[epoch, read_stream(stream)] = drift
 
 
 def write_stream(stream: Stream) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,14 @@ def write_shards(
     target: Path,
     cover_limit: int = COVER_LIMIT,
     row_order: Order = "auto",
+    step: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Cut a graph into one shard a part and write them as the directory `target`, all or nothing.
 
     `row_order` is how the rows of a block are ordered for the cache; it changes no result but rounding.
+    `step` is told what is being done.
     """
+    step("ordering the rows of every part")
     order = block_order(graph.adjacency, assignment, parts, row_order)
     blocks = Blocks.from_assignment(assignment, parts, order)
     partial = None
@@ -54,7 +58,8 @@ def write_shards(
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
         folders = [ShardFolder(partial, rank) for rank in range(parts)]
-        _write_edges(graph, blocks, folders)
+        _write_edges(graph, blocks, folders, step)
+        step(f"writing {graph.feature_count:,} features of {graph.nodes:,} nodes")
         _write_features(graph, blocks, folders)
         for rank, folder in enumerate(folders):
             own = blocks.own(rank)
@@ -62,6 +67,7 @@ def write_shards(
             folder.save("labels", graph.labels[own])
             for split in ("train", "val", "test"):
                 folder.save(f"{split}_mask", getattr(graph, f"{split}_mask")[own])
+        step("counting what every plan sends (minimum vertex cover)")
         measured = quality(graph.adjacency, assignment, parts, cover_limit).to_dict()
         manifest = {
             "format": FORMAT,
@@ -98,7 +104,9 @@ def _split_counts(graph: Graph, assignment: Assignment, parts: int) -> dict[str,
     return {split: np.bincount(assignment[mask], minlength=parts).tolist() for split, mask in masks.items()}
 
 
-def _write_edges(graph: Graph, blocks: Blocks, folders: list[ShardFolder]) -> None:
+def _write_edges(
+    graph: Graph, blocks: Blocks, folders: list[ShardFolder], step: Callable[[str], None]
+) -> None:
     """Every rank's rows of `A` (`incoming`) and, of a directed graph, of `Aᵀ`; and the sums that it needs."""
     adjacency = graph.adjacency
     row_of = np.empty_like(blocks.order)
@@ -106,6 +114,7 @@ def _write_edges(graph: Graph, blocks: Blocks, folders: list[ShardFolder]) -> No
     sums = row_sums(adjacency)
     out_degrees = _count_columns(adjacency) if graph.directed else None
     for rank, folder in enumerate(folders):
+        step(f"writing edges of shard {rank + 1} of {len(folders)}")
         own = blocks.own(rank)
         known = folder.save_rows("incoming", adjacency, own, row_of)
         if out_degrees is not None:

@@ -79,6 +79,13 @@ class SparseMatrix:
         matrix.__dict__["transposition"] = self.transposition
         return matrix
 
+    def with_both_values(self, value: torch.Tensor, flipped_value: torch.Tensor) -> SparseMatrix:
+        """The same, where the values of `Aᵀ` are known too, in its order: none need be gathered."""
+        matrix = SparseMatrix(replace(self.csr, value=value), self.kernel)
+        flipped = SparseMatrix(replace(self.transposed.csr, value=flipped_value), self.kernel)
+        matrix.__dict__["transposed"], flipped.__dict__["transposed"] = flipped, matrix
+        return matrix
+
     def row_of_entries(self) -> torch.Tensor:
         """The row of each stored entry, `[nnz]`."""
         counts = self.csr.crow[1:] - self.csr.crow[:-1]

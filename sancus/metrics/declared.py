@@ -27,6 +27,7 @@ METRICS: dict[str, Metric] = {
         Metric("seconds", "s", "time of the training epoch, without evaluation; slowest rank", "max"),
         Metric("compute_seconds", "s", "part of it that is not communication; mean of the ranks", "mean"),
         Metric("comm_seconds", "s", "part of it spent in the transport, waiting included; mean", "mean"),
+        Metric("waiting_seconds", "s", "part of that above the rank that communicated least; mean", "mean"),
         Metric("hidden_seconds", "s", "payloads under way behind computation; mean of the ranks", "mean"),
         Metric("agreement_seconds", "s", "part of it spent in agreeing; mean of the ranks", "mean"),
         Metric("wire_bytes", "B", "payload bytes handed to the transport, once per receiver", "sum"),

@@ -16,10 +16,7 @@ class MetricsWriter:
 
     def __init__(self, path: Path, first_epoch: int = 0) -> None:
         """Start a new file, or keep the epochs before `first_epoch` of an existing one."""
-        kept = []
-        if first_epoch and path.exists():
-            kept = [line for line in path.read_text().splitlines() if _epoch_of(line) < first_epoch]
-        path.write_text("".join(f"{line}\n" for line in kept))
+        path.write_text(kept_before(path, first_epoch))
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._left = b""
         self.trouble: str | None = None  # why the last lines could not be written yet
@@ -44,6 +41,14 @@ class MetricsWriter:
     def close(self) -> None:
         """Done."""
         os.close(self._file)
+
+
+def kept_before(path: Path, first_epoch: int) -> str:
+    """The lines of a file with one line an epoch, up to `first_epoch`."""
+    if not first_epoch or not path.exists():
+        return ""
+    kept = [line for line in path.read_text().splitlines() if _epoch_of(line) < first_epoch]
+    return "".join(f"{line}\n" for line in kept)
 
 
 def _epoch_of(line: str) -> float:

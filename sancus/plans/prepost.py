@@ -23,6 +23,7 @@ class Prepost:
     """
 
     picks_rows = False
+    cover = staticmethod(minimum_cover)  # which rows and columns of a block serve its entries
 
     def __init__(self, operator: Operator, bench: Workbench) -> None:
         self._bench = bench
@@ -37,7 +38,7 @@ class Prepost:
             outgoing = sp.csr_array(shape) if own else sp.csr_array(operator.transposed_block(rank).T)
             incoming = sp.csr_array(shape) if own else operator.block(rank)
             outgoing.sort_indices()
-            given, taken = minimum_cover(outgoing), minimum_cover(incoming)
+            given, taken = self.cover(outgoing), self.cover(incoming)
             make.append(self._make(outgoing, given))
             add.append(self._add(incoming, taken))
             picked = row_squares(sp.csr_array(outgoing.T))[given.columns]

@@ -30,11 +30,13 @@ def join(children: Iterable[str]) -> Markup:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table whose first column names its rows; it scrolls sideways by itself where it is too wide,
-    and its caption stands below, where it does not scroll away.
-    """
+    """A table with its caption below, where it does not scroll away."""
+    return join([plain_table(head, rows, caption), tag("p", caption, class_="note")])
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> Markup:
+    """A table whose first column names its rows; it scrolls sideways by itself where it is too wide."""
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
     top = [tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))] if head else []
     whole = tag("table", *top, tag("tbody", *body), class_=None if head else "pairs")
-    scroll = tag("div", whole, class_="scroll", role="region", tabindex="0", aria_label=caption)
-    return join([scroll, tag("p", caption, class_="note")])
+    return tag("div", whole, class_="scroll", role="region", tabindex="0", aria_label=name)

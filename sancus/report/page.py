@@ -1,53 +1,137 @@
-"""One self-contained HTML page from the files of a run.
+"""One self-contained HTML page from the files of one run or of many.
 
-The page opens from disk: style and drawings are inside, there is no script, and its content policy
-forbids the browser to fetch anything.
+The page opens from disk: style, script, chart library and data are inside, and its content policy forbids the
+browser to fetch anything. Without a script the text, the tables and the summary of every figure remain.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sancus.report import sections
-from sancus.report.curves import curves
+from sancus.report import library, sections
+from sancus.report.chart import Chart
+from sancus.report.charts.curves import curves
+from sancus.report.charts.drift import drift_against_gap
+from sancus.report.charts.ranks import cache_memory, partition_quality
+from sancus.report.charts.raster import age_histogram, raster
+from sancus.report.charts.times import epoch_times, time_bars
+from sancus.report.charts.tradeoff import tradeoff
+from sancus.report.charts.traffic import bytes_by_epoch, bytes_by_stream, payload_matrix
+from sancus.report.figures import Gallery
+from sancus.report.groups import Group, group_runs
 from sancus.report.markup import Markup, join, tag
-from sancus.report.run_files import RunFiles, read, section
-from sancus.report.style import CSS
-from sancus.report.summary import title
+from sancus.report.run_files import RunFiles, read
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+REPORT = "report.html"
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write `report.html` beside the files of a run, complete or not, and return its path."""
-    page = render(read(run_dir))
-    target, partial = run_dir / "report.html", run_dir / "report.html.partial"
+def write_report(*run_dirs: Path, out: Path | None = None) -> Path:
+    """Write a page on runs, complete or not, and return its path: `out`, or beside the files of the first."""
+    target = out or run_dirs[0] / REPORT
+    page = render([read(run_dir) for run_dir in run_dirs])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{target.name}.partial")
     partial.write_bytes(page.encode("utf-8", errors="replace"))
     os.replace(partial, target)
     return target
 
 
-def render(files: RunFiles) -> str:
+def render(runs: Sequence[RunFiles]) -> str:
     """The whole page as text."""
-    run, epochs = files.run, files.epochs
-    metric = str(section(run, "result").get("metric") or "score")
+    groups = group_runs(runs)
+    gallery = Gallery()
     body = [
-        *sections.header(run),
-        *sections.missing_files(files.missing),
-        *sections.results(run),
-        *sections.costs(run, epochs),
-        *curves(epochs, metric),
-        *sections.partition(run),
-        *sections.ranks(run),
-        *sections.settings(run),
+        sections.header(runs, groups),
+        *(part for files in runs for part in sections.warnings(files, named=len(runs) > 1)),
+        *_overview(runs, groups, gallery),
+        *_side_by_side("Decisions", groups, raster, gallery, whole=True),
+        *_section("Learning", gallery, curves(groups)),
+        *_side_by_side("Where the bytes went", groups, _traffic, gallery),
+        *_side_by_side("How stale it was", groups, _staleness, gallery),
+        *_side_by_side("Ranks", groups, _ranks, gallery),
+        *_details(runs),
     ]
+    title = sections.page_title(runs)
     head = [
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        tag("title", f"{title(run)} · Sancus"),
-        tag("style", Markup(CSS)),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{library.content_policy()}">'),
+        tag("title", f"{title} · Sancus"),
+        tag("style", Markup(library.style())),
     ]
-    page = tag("html", tag("head", *head), tag("body", tag("main", *body)), lang="en")
+    scripts = [
+        tag("script", Markup(library.packed_charts(gallery.charts)), type="text/plain", id="charts"),
+        tag("script", Markup(library.packed_library()), type="text/plain", id="library"),
+        tag("script", Markup(library.script())),
+    ]
+    main = tag("main", *(part for part in body if part))
+    page = tag("html", tag("head", *head), tag("body", main, *(scripts if gallery.charts else ())), lang="en")
     return join([Markup("<!doctype html>\n"), page, Markup("\n")])
+
+
+def _overview(runs: Sequence[RunFiles], groups: Sequence[Group], gallery: Gallery) -> list[Markup]:
+    """The comparison where there is one; the time of an epoch."""
+    table = sections.comparison(groups) if len(runs) > 1 else []
+    heading = "Side by side" if len(runs) > 1 else "Time"
+    charts = [*tradeoff(groups), *time_bars(groups)]
+    if not table and not charts:
+        return []
+    return [tag("section", tag("h2", heading), *table, gallery.grid(charts))]
+
+
+def _side_by_side(
+    heading: str,
+    groups: Sequence[Group],
+    make: Callable[[Group], list[Chart]],
+    gallery: Gallery,
+    *,
+    whole: bool = False,
+) -> list[Markup]:
+    """The same charts of every group; with several groups, each under its name."""
+    made = [(group, make(group)) for group in groups]
+    made = [(group, charts) for group, charts in made if charts]
+    if len(groups) == 1:
+        return _section(heading, gallery, made[0][1] if made else [])
+    if whole:
+        named = [(chart, group.label) for group, charts in made for chart in charts]
+        return (
+            [tag("section", tag("h2", heading), gallery.named_grid(named, wide=len(named) < 2))]
+            if named
+            else []
+        )
+    kinds = dict.fromkeys(chart.heading for _, charts in made for chart in charts)
+    parts = []
+    for kind in kinds:
+        named = [(c, group.label) for group, charts in made for c in charts if c.heading == kind]
+        parts.append(gallery.named_grid(named))
+    return [tag("section", tag("h2", heading), *parts)] if parts else []
+
+
+def _section(heading: str, gallery: Gallery, charts: Sequence[Chart]) -> list[Markup]:
+    return [tag("section", tag("h2", heading), gallery.grid(charts))] if charts else []
+
+
+def _traffic(group: Group) -> list[Chart]:
+    return [*bytes_by_stream(group), *bytes_by_epoch(group.first), *epoch_times(group.first)]
+
+
+def _staleness(group: Group) -> list[Chart]:
+    return [*drift_against_gap(group), *age_histogram(group)]
+
+
+def _ranks(group: Group) -> list[Chart]:
+    return [*cache_memory(group), *payload_matrix(group), *partition_quality(group)]
+
+
+def _details(runs: Sequence[RunFiles]) -> list[Markup]:
+    """Tables and settings: open for one run, folded for many."""
+    if len(runs) == 1:
+        return sections.details(runs[0])
+    folded = []
+    for files in runs:
+        inner = sections.details(files)
+        if inner:
+            folded.append(tag("details", tag("summary", sections.run_name(files)), *inner, class_="run"))
+    return [tag("section", tag("h2", "Every run"), *folded)] if folded else []

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sancus.report.ages import Decisions, check_shape
 
 SECTIONS = (
     "config",
@@ -24,27 +30,48 @@ SECTIONS = (
     "cache",
     "memory",
 )
+# Figures of an epoch that charts are made of; an older version may not have written all of them.
+EPOCH_KEYS = (
+    "loss",
+    "train",
+    "val",
+    "test",
+    "seconds",
+    "compute_seconds",
+    "comm_seconds",
+    "waiting_seconds",
+    "hidden_seconds",
+    "wire_bytes",
+    "raw_bytes",
+    "agreement_bytes",
+    "parameter_bytes",
+    "sends",
+    "skips",
+    "max_age",
+)
 
 
 @dataclass(frozen=True)
 class RunFiles:
     """What a run left behind, as far as it can be read."""
 
+    directory: Path
     run: dict[str, Any]  # run.json
     epochs: list[dict[str, Any]]  # metrics.jsonl, by epoch; of a repeated epoch the last line counts
+    decisions: Decisions | None  # decisions.npz: [epochs, layers, 2, owners]
+    drift: npt.NDArray[np.float32] | None  # the same shape; NaN where nothing was measured
     missing: list[str]  # one sentence for everything that is not there
 
 
 def read(run_dir: Path) -> RunFiles:
-    """Read `run.json` and `metrics.jsonl`; `decisions.npz` is only looked for."""
+    """Read `run.json`, `metrics.jsonl` and `decisions.npz`."""
     if not run_dir.is_dir():
         raise FileNotFoundError(f"{run_dir} is not a directory; give the --out directory of a run")
     missing: list[str] = []
     run = _read_run(run_dir / "run.json", missing)
     epochs = _read_epochs(run_dir / "metrics.jsonl", missing)
-    if not (run_dir / "decisions.npz").is_file():
-        missing.append("decisions.npz is not there.")
-    return RunFiles(run, epochs, missing)
+    decisions, drift = _read_arrays(run_dir / "decisions.npz", missing)
+    return RunFiles(run_dir, run, epochs, decisions, drift, missing)
 
 
 def section(data: Any, *names: str) -> dict[str, Any]:
@@ -111,7 +138,33 @@ def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
         missing.append(f"metrics.jsonl: {which} not a complete record and left out.")
     if not found:
         missing.append("metrics.jsonl has no epoch: there are no curves.")
+    else:
+        never = [key for key in EPOCH_KEYS if all(key not in epoch for epoch in found.values())]
+        if never:
+            missing.append(f"metrics.jsonl has no {', '.join(never)}: an older version wrote it.")
     return [found[key] for key in sorted(found)]
+
+
+def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any]:
+    """Decisions and drift; a file of an older version has no drift."""
+    nothing = "who sent when is unknown."
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            decisions: Any = arrays.get("decisions")
+            drift: Any = arrays.get("drift")
+    except FileNotFoundError:
+        missing.append(f"decisions.npz is not there: {nothing}")
+        return None, None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        missing.append(f"decisions.npz cannot be read ({error}): {nothing}")
+        return None, None
+    if not check_shape(decisions) or decisions.dtype.kind != "i":
+        missing.append(f"decisions.npz holds no decisions: {nothing}")
+        return None, None
+    if not check_shape(drift) or drift.shape != decisions.shape or drift.dtype.kind != "f":
+        missing.append("decisions.npz has no drift by stream: an older version wrote it.")
+        drift = None
+    return decisions, drift
 
 
 def _read_line(line: str) -> Any:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sancus.report.markup import Markup, table, tag
-from sancus.report.run_files import items, number, numbers, section
+from sancus.report.groups import Group, an_epoch, of_result
+from sancus.report.markup import Markup, plain_table, table, tag
+from sancus.report.run_files import RunFiles, items, number, numbers, section
 from sancus.report.summary import bill, result, skip_share, title
 from sancus.report.units import (
     bytes_text,
     count_text,
-    number_text,
     score_text,
     seconds_text,
     share_text,
@@ -23,7 +24,14 @@ BILL = (
     "after the codec, raw bytes the same payloads before it. A send is a payload that crossed, a skip one "
     "that the receivers took from their history."
 )
-STREAMS = "Wire bytes of the whole run by stream, then by owner. Small: sends of all decisions."
+COMPARISON = (
+    "Means over seeds, with the standard deviation of the score. Bytes are payloads after the codec, once a "
+    "receiver, and their ratio is to the first row. History is that of the rank which keeps most."
+)
+STREAMS = (
+    "Wire bytes of the whole run by stream, then by owner. Small: sends of all decisions; a constant input "
+    "crosses once, without a decision."
+)
 STREAM_KEYS = ("wire_bytes", "raw_bytes", "sends", "skips")
 RANKS = (
     "Nonzeros are the stored edges in the rows of a rank, which is its aggregation work. History is what it "
@@ -31,46 +39,133 @@ RANKS = (
 )
 
 
-def header(run: dict[str, Any]) -> list[Markup]:
+def page_title(runs: Sequence[RunFiles]) -> str:
+    """`gcn on cora`, or `6 runs · gcn on cora` where all of them are that."""
+    names = list(dict.fromkeys(title(files.run) for files in runs))
+    if len(runs) == 1:
+        return names[0]
+    return f"{len(runs)} runs" + (f" · {names[0]}" if len(names) == 1 else "")
+
+
+def run_name(files: RunFiles) -> str:
+    """A run among others: preset, seed, directory."""
+    config = section(files.run, "config")
+    seed = number(section(config, "training").get("seed"))
+    known = [str(config["preset"])] if config.get("preset") else []
+    known += [f"seed {seed:.0f}"] if seed is not None else []
+    return " · ".join([*known, files.directory.name])
+
+
+def header(runs: Sequence[RunFiles], groups: Sequence[Group]) -> Markup:
     """What was run, in one heading and one line; the four numbers that a reader looks for first."""
-    ranks = number(section(run, "hardware").get("ranks"))
-    graph = section(run, "graph")
+    run = runs[0].run
+    ranks = {number(section(files.run, "hardware").get("ranks")) for files in runs} - {None}
     facts = []
-    if ranks is not None:
-        facts.append("1 rank" if ranks == 1 else f"{count_text(ranks)} ranks")
-    for key in ("nodes", "edges", "features", "classes"):
-        value = number(graph.get(key))
+    if ranks:
+        told = " or ".join(count_text(rank) for rank in sorted(rank for rank in ranks if rank is not None))
+        facts.append("1 rank" if told == "1" else f"{told} ranks")
+    graphs = {str(section(files.run, "graph").get("name")) for files in runs if section(files.run, "graph")}
+    for key in ("nodes", "edges", "features", "classes") if len(graphs) < 2 else ():
+        value = number(section(run, "graph").get(key))
         if value is not None:
             facts.append(f"{count_text(value)} {key}")
-    return [tag("header", tag("h1", title(run)), tag("p", " · ".join(facts)), *_tiles(run))]
+    if len(groups) < len(runs):
+        facts.append(f"{len(groups)} settings with several seeds")
+    elif len(runs) == 1 and section(run, "config").get("preset"):
+        facts.append(f"preset {section(run, 'config')['preset']}")
+    switch = tag("button", "Dark", type="button", id="theme", hidden="hidden")
+    tiles = _tiles(run) if len(runs) == 1 else []
+    note = tag("noscript", tag("p", "The figures need JavaScript; their summaries and tables do not."))
+    return tag("header", tag("h1", page_title(runs)), tag("p", " · ".join(facts)), switch, note, *tiles)
 
 
-def missing_files(missing: list[str]) -> list[Markup]:
-    """What a killed run did not leave behind."""
-    if not missing:
+def warnings(files: RunFiles, *, named: bool) -> list[Markup]:
+    """What to know before anything else: a loss that was not finite, missing files of a killed run."""
+    losses = [epoch["loss"] for epoch in files.epochs if "loss" in epoch]
+    bad = sum(number(loss) is None for loss in losses)
+    told = [f"The loss was not finite in {bad} of {len(losses)} epochs."] if bad else []
+    told += files.missing
+    if not told:
         return []
-    points = tag("ul", *(tag("li", sentence) for sentence in missing))
-    return [tag("div", tag("strong", "This run is incomplete."), points, class_="missing", role="note")]
+    points = tag("ul", *(tag("li", sentence) for sentence in told))
+    who = run_name(files) if named else "This run"
+    what = "is incomplete." if files.missing else "went wrong."
+    return [tag("div", tag("strong", f"{who} {what}"), points, class_="missing", role="note")]
 
 
-def results(run: dict[str, Any]) -> list[Markup]:
-    """The score."""
-    caption = "Test is taken at the epoch that was best in validation, with a fresh and exact pass."
-    return _pairs("Result", caption, result(run))
+def comparison(groups: Sequence[Group]) -> list[Markup]:
+    """One row a group: what it scored and what that cost, against the first."""
+    metric = next((str(m) for g in groups if (m := section(g.first.run, "result").get("metric"))), "score")
+    head = [
+        "",
+        f"test {metric}",
+        "wire bytes an epoch",
+        "of first",
+        "skipped",
+        "time an epoch",
+        "max age",
+        "history",
+    ]
+    first = groups[0].mean(an_epoch("wire_bytes")) if groups else None
+    rows = []
+    for group in groups:
+        wire = group.mean(an_epoch("wire_bytes"))
+        ratio = None if wire is None or not first else wire / first
+        rows.append(
+            [
+                group.label + (f" ({len(group.runs)} seeds)" if len(group.runs) > 1 else ""),
+                _spread(group.values(of_result("test"))),
+                _text(wire, bytes_text),
+                _text(ratio, share_text),
+                _text(group.mean(lambda files: skip_share(files.run)), share_text),
+                _text(group.mean(an_epoch("seconds")), seconds_text),
+                _text(group.mean(_max_age), count_text),
+                _text(group.mean(_largest_history), bytes_text),
+            ]
+        )
+    return [table(COMPARISON, head, rows)] if rows else []
 
 
-def costs(run: dict[str, Any], epochs: list[dict[str, Any]]) -> list[Markup]:
-    """The bill, how stale the run ever was, and the bytes by stream."""
-    rows = bill(run)
-    for key, label, text in (
-        ("max_age", "largest age", _epochs_text),
-        ("max_drift", "largest drift", number_text),
-    ):
-        seen = [value for value in (number(epoch.get(key)) for epoch in epochs) if value is not None]
-        if seen:
-            rows.append((label, text(max(seen))))
+def _spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation over seeds."""
+    if not values:
+        return "–"
+    mean = score_text(statistics.fmean(values))
+    return mean if len(values) < 2 else f"{mean} ± {100 * statistics.stdev(values):.2f}"
+
+
+def _text(value: float | None, text: Callable[[float], str]) -> str:
+    return "–" if value is None else text(value)
+
+
+def _max_age(files: RunFiles) -> float | None:
+    ages = [age for age in (number(epoch.get("max_age")) for epoch in files.epochs) if age is not None]
+    return max(ages, default=None)
+
+
+def _largest_history(files: RunFiles) -> float | None:
+    sizes = [size for size in numbers(section(files.run, "cache").get("history_bytes")) if size is not None]
+    return max(sizes, default=None)
+
+
+def details(files: RunFiles) -> list[Markup]:
+    """The tables of one run: its bill, streams, partition, ranks, and everything that repeats it."""
+    run = files.run
+    return [*costs(run, files.epochs), *_streams(run), *partition(run), *ranks(run), *settings(run)]
+
+
+def costs(run: dict[str, Any], epochs: Sequence[dict[str, Any]]) -> list[Markup]:
+    """The score and the bill; of a broken run what its epochs tell."""
+    rows = [*result(run), *bill(run)]
+    if not bill(run):
+        ages = [age for age in (number(epoch.get("max_age")) for epoch in epochs) if age is not None]
+        sizes = [size for size in (number(epoch.get("wire_bytes")) for epoch in epochs) if size is not None]
+        rows += [("wire bytes", f"{bytes_text(sum(sizes))} in {len(sizes)} epochs")] if sizes else []
+        rows += [("oldest history used", f"{count_text(max(ages))} epochs")] if ages else []
     caption = BILL if bill(run) else "As far as the recorded epochs tell."
-    return [*_pairs("The bill", caption, rows), *_streams(run)]
+    return (
+        [tag("h2", "The bill"), _halves(rows, "The bill"), tag("p", caption, class_="note")] if rows else []
+    )
 
 
 def partition(run: dict[str, Any]) -> list[Markup]:
@@ -121,13 +216,18 @@ def settings(run: dict[str, Any]) -> list[Markup]:
     parts: list[Markup] = []
     if run.get("command"):
         parts += [tag("h2", "Repeat this run"), tag("pre", tag("code", str(run["command"])))]
-    for name, heading, caption in (
-        ("config", "Settings", "Every setting, with defaults filled in."),
-        ("hardware", "Hardware", "Where it ran."),
-        ("versions", "Versions", "What it ran with."),
-    ):
-        parts += _pairs(heading, caption, flatten(section(run, name)))
-    return parts
+    config = flatten(section(run, "config"))
+    if config:
+        parts += [tag("h2", "Settings"), _halves(config, "Settings")]
+    machine = [
+        tag("div", *_pairs(heading, caption, flatten(section(run, name))))
+        for name, heading, caption in (
+            ("hardware", "Hardware", "Where it ran."),
+            ("versions", "Versions", "What it ran with."),
+        )
+        if section(run, name)
+    ]
+    return [*parts, tag("div", *machine, class_="halves")] if machine else parts
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -160,6 +260,14 @@ def _tiles(run: dict[str, Any]) -> list[Markup]:
     return [tag("dl", *tiles, class_="tiles")] if tiles else []
 
 
+def _halves(rows: Sequence[tuple[str, str]], name: str) -> Markup:
+    """A long list of pairs in two columns, where there is room."""
+    half = -(-len(rows) // 2)
+    return tag(
+        "div", *(plain_table([], side, name) for side in (rows[:half], rows[half:]) if side), class_="halves"
+    )
+
+
 def _pairs(heading: str, caption: str, rows: list[tuple[str, str]]) -> list[Markup]:
     return [tag("h2", heading), table(caption, [], rows)] if rows else []
 
@@ -188,9 +296,6 @@ def _streams(run: dict[str, Any]) -> list[Markup]:
 def _stream_cell(stream: dict[str, Any]) -> Markup:
     wire = number(stream.get("wire_bytes"))
     sends, skips = number(stream.get("sends")) or 0, number(stream.get("skips")) or 0
-    counts = tag("small", f"{count_text(sends)} of {count_text(sends + skips)} sent")
+    decided = f"{count_text(sends)} of {count_text(sends + skips)} sent" if sends + skips else "once"
+    counts = tag("small", decided)
     return Markup(tag("span", "–" if wire is None else bytes_text(wire)) + counts)
-
-
-def _epochs_text(value: float) -> str:
-    return "1 epoch" if value == 1 else f"{count_text(value)} epochs"

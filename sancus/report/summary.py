@@ -86,9 +86,9 @@ def _time(run: dict[str, Any]) -> Rows:
     comm = number(values.get("comm_seconds_per_epoch"))
     if compute is not None and comm is not None:
         split = f"compute {seconds_text(compute)}, communication {seconds_text(comm)}"
-        agreeing = number(values.get("agreement_seconds_per_epoch"))
-        if agreeing is not None:
-            split += f" (agreeing {seconds_text(agreeing)})"
+        kinds = (("agreeing", "agreement_seconds_per_epoch"), ("waiting", "waiting_seconds_per_epoch"))
+        parts = [f"{word} {seconds_text(part)}" for word, key in kinds if (part := number(values.get(key)))]
+        split += f" (of it {', '.join(parts)})" if parts else ""
         hidden = number(values.get("hidden_seconds_per_epoch"))
         if hidden:
             split += f", {seconds_text(hidden)} more hidden behind computation"

@@ -43,6 +43,8 @@ class TrainingSettings:
     """Stop at an evaluation when validation has not improved for so many epochs; 0: never."""
     eval_every: int = 1
     """Evaluate, fresh and exact, every so many epochs, and after the last."""
+    check: int = 0
+    """Compare checksums of all weights between ranks every so many epochs; 0: never."""
     label_rate: float = 0.0
     """Share of the training nodes whose labels are input, drawn every epoch; the others carry the loss."""
     dtype: Literal["float32", "float64"] = "float32"
@@ -55,7 +57,7 @@ class TrainingSettings:
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} {getattr(self, name)}: must be at least 1")
-        for name in ("warmup", "patience", "seed"):
+        for name in ("warmup", "patience", "check", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name} {getattr(self, name)}: must not be negative")
         if not 0.0 <= self.label_smoothing < 1.0:

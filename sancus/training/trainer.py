@@ -1,11 +1,13 @@
 """The epoch loop: forward, backward, one flat all-reduce, update; fresh exact evaluation.
 
-Everything that decides what happens next (scores, early stop, a loss that is not finite) comes out of one
-fixed-shape gather that every rank makes in every epoch, so all ranks always take the same branch.
+Everything that decides what happens next (scores, early stop) comes out of one fixed-shape gather that every
+rank makes in every epoch, so all ranks always take the same branch. It also tells whether all ranks stand at
+the same place, and whether a number is not finite (`sancus.exchange.health`).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,12 +16,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from sancus.errors import UserError
+from sancus.comm.errors import DisagreementError
 from sancus.exchange.exchange import Exchange
 from sancus.exchange.gather import RankZero
+from sancus.exchange.health import ADVICE, finite
 from sancus.metrics.declared import METRICS
 from sancus.training.objective import SPLITS, Task
 from sancus.training.settings import TrainingSettings
+from sancus.training.weights import checksum, compare
 
 Record = dict[str, float | int | None]
 LOCAL = (
@@ -37,7 +41,10 @@ LOCAL = (
     "history_bytes",
     "max_drift",
 )
+# What must be the same on all ranks: 64-bit numbers go as two halves, which a float64 holds exactly.
+AGREED = ("agreements", "epoch", "configuration", "weights")
 UNMEASURED = -1.0
+HALF = 1 << 32
 
 
 @dataclass
@@ -80,6 +87,7 @@ class Trainer:
         self.best = Best()
         self.stop_signal: Callable[[], int] = lambda: 0  # of this rank: a signal that asks for the end
         self.stopped_by = 0  # the signal that any rank got: the same on all
+        self.figures: dict[str, float] = {}  # of this rank alone, in the last epoch
         self._counted = dict.fromkeys(LOCAL, 0.0)
         self._train_score: torch.Tensor | None = None  # of the last epoch, where labels are input
 
@@ -100,6 +108,7 @@ class Trainer:
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
             local = self._local_figures(loss) | {"seconds": seconds, "comm_seconds": waits.total()}
             local["agreement_seconds"] = waits["agreement"]
+            self.figures = local
             record = self._gather(epoch, local, score, evaluated=evaluated)
             self._keep_best(epoch, record)
             self.next_epoch = epoch + 1
@@ -116,12 +125,20 @@ class Trainer:
         logits = self.model(self.exchange.input, self.exchange)
         task = self._task_of_epoch()
         loss = task.loss(logits)
+        self._check_loss(epoch, loss.item())
         loss.backward()
         sum_gradients(self.model, self.exchange)
         self.optimizer.step()
         if task is not self.task:
             self._train_score = task.score(logits.detach())[0]
         return loss.item()
+
+    def _check_loss(self, epoch: int, loss: float) -> None:
+        if not math.isfinite(loss):
+            rank = self.exchange.transport.rank
+            self.exchange.crossing.health.note(
+                f"the loss of rank {rank} is {loss} in epoch {epoch}; {ADVICE}"
+            )
 
     def evaluate(self) -> torch.Tensor:
         """This rank's score fractions `[3, 2]` of a fresh, exact pass.
@@ -174,7 +191,7 @@ class Trainer:
         }
         figures = {name: total - self._counted[name] for name, total in totals.items()}
         self._counted |= totals
-        drift = self.exchange.crossing.agreement.max_drift
+        drift = max(self.exchange.crossing.agreement.drifts.values(), default=None)
         return figures | {
             "loss": loss,
             "history_bytes": self.exchange.crossing.history.nbytes,
@@ -184,23 +201,51 @@ class Trainer:
     def _gather(self, epoch: int, local: dict[str, float], score: torch.Tensor, *, evaluated: bool) -> Record:
         """Combine every rank's figures; the same record on all ranks."""
         figures = torch.tensor([local[name] for name in LOCAL], dtype=torch.float64)
-        signal = torch.tensor([self.stop_signal()], dtype=torch.float64)
-        mine = torch.cat([figures, signal, score.reshape(-1)]).to(self._device)
+        health = self.exchange.crossing.health
+        agreed = torch.tensor(
+            [half for number in self._agreed(epoch) for half in divmod(number, HALF)], dtype=torch.float64
+        )
+        flags = torch.tensor([float(self.stop_signal()), float(health.bad)], dtype=torch.float64)
+        mine = torch.cat([figures, score.reshape(-1), flags, agreed]).to(self._device)
         everyone = self.exchange.transport.all_gather(mine).cpu()
+        everyone, told, places = everyone.tensor_split([-2 - len(agreed), -len(agreed)], dim=1)
+        self.stopped_by = int(told[:, 0].max())
+        if told[:, 1].any():
+            health.stop("", self._device)
+        self._compare(places.to(torch.int64).tolist(), epoch)
         columns = dict(zip(LOCAL, everyone.T, strict=False))
-        _check_finite(epoch, columns["loss"])
-        self.stopped_by = int(everyone[:, len(LOCAL)].max())
-        fractions = everyone[:, len(LOCAL) + 1 :].sum(dim=0).view(len(SPLITS), 2)
+        fractions = everyone[:, len(LOCAL) :].sum(dim=0).view(len(SPLITS), 2)
         sends, skips = self.exchange.crossing.decisions.counts()
         compute = columns["seconds"] - columns["comm_seconds"]
         record: Record = {name: _combine(name, columns[name]) for name in LOCAL}
         for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
             record[split] = (top / bottom if bottom else 0.0) if evaluated else None
         record |= {"epoch": epoch, "compute_seconds": float(compute.mean())}
+        communicated = columns["comm_seconds"]
+        record["waiting_seconds"] = float((communicated - communicated.min()).mean())
         record |= {"sends": sends, "skips": skips, "max_age": self.exchange.crossing.decisions.max_age}
         if record["max_drift"] == UNMEASURED:
             record["max_drift"] = None
         return {name: record[name] for name in METRICS}
+
+    def _agreed(self, epoch: int) -> list[int]:
+        """What must be the same on all ranks."""
+        checks = self.settings.check and (epoch + 1) % self.settings.check == 0
+        return [*self.exchange.crossing.agreement.place(), checksum(self.model) if checks else 0]
+
+    def _compare(self, halves: list[list[int]], epoch: int) -> None:
+        """A rank that stands elsewhere, or has other weights, is named on all."""
+        rows = [[high * HALF + low for high, low in zip(row[::2], row[1::2], strict=True)] for row in halves]
+        for name, values in zip(AGREED, zip(*rows, strict=True), strict=True):
+            if name == "weights":
+                compare(list(values), epoch)
+                continue
+            for rank, value in enumerate(values):
+                if value != values[0]:
+                    raise DisagreementError(
+                        f"rank {rank} disagrees with rank 0 in epoch {epoch}: "
+                        f"its {name} is {value}, not {values[0]}"
+                    )
 
     @property
     def _device(self) -> torch.device:
@@ -222,12 +267,21 @@ class Trainer:
 def sum_gradients(model: nn.Module, exchange: Exchange) -> None:
     """Add up every parameter's gradient over the ranks, in one flat all-reduce.
 
-    The loss is already divided by the global count. It comes between `backward()` and the update.
+    The loss is already divided by the global count. It comes between `backward()` and the update. If a number
+    of this epoch is not finite on any rank, all ranks stop here.
     """
     parameters = list(model.parameters())
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    exchange.transport.all_reduce(flat)
+    transport, crossing = exchange.transport, exchange.crossing
+    if not finite(flat):
+        where = f"rank {transport.rank}, backward, epoch {crossing.epoch}"
+        crossing.health.note(f"{where}: the gradient of {_not_finite(model)} holds NaN or infinity; {ADVICE}")
+    if crossing.health.bad:
+        flat.fill_(math.nan)
+    transport.all_reduce(flat)
+    if not finite(flat):
+        crossing.health.stop(f"epoch {crossing.epoch}: a sum of gradients is infinite; {ADVICE}", flat.device)
     for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
         parameter.grad = part.view_as(parameter)
 
@@ -238,13 +292,9 @@ def _combine(name: str, column: torch.Tensor) -> float | int:
     return int(value) if METRICS[name].unit == "B" else value
 
 
-def _check_finite(epoch: int, losses: torch.Tensor) -> None:
-    bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
-    if bad:
-        raise UserError(
-            f"the loss of rank {bad[0]} is {losses[bad[0]].item()} in epoch {epoch}; "
-            "lower --lr, or look at the features"
-        )
+def _not_finite(model: nn.Module) -> str:
+    """The first parameter whose gradient is not finite."""
+    return next(name for name, p in model.named_parameters() if p.grad is not None and not finite(p.grad))
 
 
 def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -26,8 +26,9 @@ from sancus.comm.ledger import Ledger
 from sancus.interrupt import SIGNALS, Stopped
 from sancus.launch import World
 from sancus.prepare import prepare
-from sancus.run import Job
-from sancus.session import Request, Session
+from sancus.progress import Silent
+from sancus.session import Request, run_rank
+from sancus.training.trainer import Trainer
 from tests.command import metrics
 
 GRAPH = "synthetic:nodes=300,features=12,classes=4,degree=6"
@@ -64,31 +65,40 @@ def train(
     rank, size = transport.rank, transport.size
     shards = prepare(data, config.factors.partitioner, size, row_order=config.factors.row_order)
     transport.ledger = Ledger()
-    lines: list[str] = []
+    notes = Notes()
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    train_epoch = Trainer.train_epoch
+
+    def hooked(trainer: Trainer, epoch: int) -> float:
+        before_epoch(epoch)
+        if epoch + 1 == stop_after and rank == size - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return train_epoch(trainer, epoch)
+
     with (
         mock.patch("sancus.run.connect", return_value=transport),
         mock.patch.object(transport, "close"),
+        mock.patch.object(Trainer, "train_epoch", hooked),
         mock.patch.dict(os.environ, {launch.RUN: uuid.uuid4().hex}),
     ):
-        job = Job(config, World(rank, size, rank, size, "local"), "gloo", shards)
-        train_epoch = job.trainer.train_epoch
-
-        def hooked(epoch: int) -> float:
-            before_epoch(epoch)
-            if epoch + 1 == stop_after and rank == size - 1:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return train_epoch(epoch)
-
         try:
-            with mock.patch.object(job.trainer, "train_epoch", hooked):
-                Session(Request(data, config, ""), job, "gloo", lines.append).run()
+            run_rank(Request(data, config, ""), World(rank, size, rank, size, "local"), "gloo", shards, notes)
         except Stopped as stop:
-            lines.append(str(stop))
+            notes(str(stop))
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    return lines
+    return notes.lines
+
+
+class Notes(Silent):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        self.lines.append(line)
 
 
 def newest(directory: Path) -> Path:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from experiments.network import hosts, launch
+from experiments.network.hosts import Network
 from sancus.comm.base import Transport
 from sancus.launch import EXIT_PEER
 from tests.command import TIMEOUT, environment, losses, metrics, started
@@ -21,11 +22,6 @@ from tests.faults.sessions import assert_same, train
 from tests.faults.test_killed import WORK
 from tests.processes import run_ranks
 
-if TYPE_CHECKING:
-    from experiments.network.hosts import Network
-
-hosts = pytest.importorskip("experiments.network.hosts", reason="experiments.network is not here")
-launch = pytest.importorskip("experiments.network.launch")
 EPOCHS = 40
 FLAGS = (*WORK, "--epochs", str(EPOCHS))
 RATE, BYTES_A_SECOND = "2mbit", 2e6 / 8

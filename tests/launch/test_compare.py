@@ -33,6 +33,7 @@ def test_compare_runs_and_summarises(tmp_path: Path) -> None:
             written = json.loads((Path(directory) / "run.json").read_text())
             assert written["config"]["training"]["seed"] == seed
             assert written["config"]["shape"]["hidden"] == 8
+    assert (out / "report.html").stat().st_size > 1_000_000 and f"open {out / 'report.html'}" in result.out
     for preset in presets:
         assert any(line.startswith(preset) and "±" in line for line in result.out.splitlines()), result
 

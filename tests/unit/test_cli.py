@@ -110,7 +110,7 @@ MISTAKES = {
     ),
     "config value": train("--config {folder}/value.json", r"--epochs from --config .*\"many\""),
     "report of nothing": Mistake("report {folder}", r"holds no run"),
-    "report of what": Mistake("report", r"RUN_DIR requires an argument"),
+    "report of what": Mistake("report", r"RUN_DIR is missing"),
     "rank is text": train("", r"RANK='x', which is not a whole", env={"RANK": "x", "WORLD_SIZE": "2"}),
     "rank too high": train("", r"RANK=2 and WORLD_SIZE=2", env={"RANK": "2", "WORLD_SIZE": "2"}),
     "rank of what": train("", r"left WORLD_SIZE unset", env={"RANK": "0"}),

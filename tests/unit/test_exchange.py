@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from sancus.comm.alone import Alone
 from sancus.comm.base import Transport
 from sancus.comm.errors import DisagreementError
-from sancus.comm.ledger import DIRECTIONS, Direction, Stream
+from sancus.comm.ledger import DIRECTIONS, Direction, Entry, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
+from sancus.comm.stamp import STAMP, Stamp, label_of
 from sancus.config import Config, FactorSettings
 from sancus.exchange.agreement import Agreement
 from sancus.exchange.decisions import UNUSED, Decisions
@@ -149,13 +150,13 @@ def test_envelope_round_trip(dtype: torch.dtype, rows: list[int], columns: int) 
         ("rows", torch.zeros(5, 3)),
         ("columns", torch.zeros(4, 2)),
         ("element size", torch.zeros(4, 3, dtype=torch.float64)),
-        ("magic", None),
+        ("sequence", None),
     ],
 )
 def test_a_wrong_header_names_field_and_owner(field: str, wrong: Any) -> None:
     wire = wrong if isinstance(wrong, torch.Tensor) else torch.zeros(4, 3)
     label = wrong if isinstance(wrong, Label) else Label(17, HERE, 4)
-    sealed = blank([size_of(wire)], CPU) if field == "magic" else seal([wire], label, CPU)
+    sealed = seal([wire], label, CPU) if wrong is not None else blank([size_of(wire)], CPU)
     with pytest.raises(DisagreementError) as caught:
         unseal(sealed, torch.empty(4, 3, device="meta"), Label(17, HERE, 4), rank=0)
     story = str(caught.value)
@@ -170,6 +171,15 @@ def test_every_field_of_the_header_is_checked() -> None:
         sealed[8 * place] ^= 1
         with pytest.raises(DisagreementError, match=f"has {name} "):
             unseal(sealed, like, label, 0)
+
+
+@given(place=st.integers(0, 8 * 6 * 5 * 4 - 1))
+def test_every_bit_of_the_content_is_checked(place: int) -> None:
+    wire, label = torch.rand(6, 5), Label(1, HERE, 1)
+    sealed = seal([wire], label, CPU)
+    sealed[HEADER + place // 8] ^= 1 << place % 8
+    with pytest.raises(DisagreementError, match=r"from rank 1 \(forward, layer 2, epoch 1\) has checksum "):
+        unseal(sealed, torch.empty(6, 5, device="meta"), label, 0)
 
 
 # History and drift
@@ -394,7 +404,7 @@ def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
                 exchange.propagate(rows, layer, weight, dropout=0.5)
             exchange.rows(rows, 3, dropout=0.5)
             skips.append(exchange.crossing.decisions.counts()[1])
-        return skips, exchange.crossing.agreement.max_drift
+        return skips, max(exchange.crossing.agreement.drifts.values(), default=None)
 
     for skips, drift in results(run_threads(2, run)):
         assert skips == [0, 6, 6] and drift == 0.0
@@ -464,3 +474,62 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
     (kept, _, meant), (_, held, _) = results(run_threads(2, run))
     torch.testing.assert_close(kept, held, rtol=0, atol=0)
     assert not torch.allclose(kept, meant)
+
+
+# Stamps: messages without an envelope
+
+
+def stamped(operation: str = "all-gather", number: int = 3, label: int = 5, **other: Any) -> Stamp:
+    return Stamp(operation, number, label, other.get("dtype", torch.float32), other.get("shape", (2, 3)))
+
+
+@given(counts=st.lists(st.integers(0, 3), min_size=1, max_size=4))
+def test_stamp_round_trip(counts: list[int]) -> None:
+    tensor, out = torch.rand(sum(counts), 2, 3), torch.zeros(sum(counts), 2, 3)
+    stamped().unseal(stamped().seal(tensor, counts), counts, out, 0)
+    assert torch.equal(out, tensor)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("kind", stamped("all-to-all")),
+        ("kind", stamped(dtype=torch.int32)),
+        ("number", stamped(number=4)),
+        ("label", stamped(label=6)),
+        ("shape", stamped(shape=(3, 2))),
+    ],
+)
+def test_a_wrong_stamp_names_field_and_sender(field: str, wrong: Stamp) -> None:
+    sealed, out = wrong.seal(torch.ones(1, *wrong.shape).to(wrong.dtype), [1]), torch.zeros(1, 2, 3)
+    with pytest.raises(DisagreementError, match=rf"what came from rank 1 has {field} "):
+        stamped().unseal(sealed, [0, 1], out, 0)
+    assert not out.any()
+
+
+def test_silence_is_no_message() -> None:
+    first = Stamp("broadcast", 1, 0, torch.uint8, (2, 3))  # as near to nothing as a stamp can be
+    out = torch.ones(1, 2, 3, dtype=torch.uint8)
+    with pytest.raises(DisagreementError, match="has number 0, not 1"):
+        first.unseal(first.blank([1], CPU), [1], out, 0)
+    assert out.all()
+
+
+@given(place=st.integers(0, 8 * 24 - 1))
+def test_every_bit_behind_a_stamp_is_checked(place: int) -> None:
+    sealed, out = stamped().seal(torch.rand(1, 2, 3), [1]), torch.zeros(1, 2, 3)
+    sealed[STAMP + place // 8] ^= 1 << place % 8
+    with pytest.raises(DisagreementError, match="has checksum "):
+        stamped().unseal(sealed, [1], out, 0)
+    assert not out.any()
+
+
+def test_a_label_tells_purpose_stream_and_epoch() -> None:
+    entries = [
+        Entry("parameter"),
+        Entry("agreement"),
+        *(Entry("payload", s) for s in (HERE, Stream(3, "forward", 1))),
+    ]
+    entries += [Entry("payload", Stream(2, "backward", 1)), Entry("evaluation", HERE)]
+    assert len({label_of(entry, epoch) for entry in entries for epoch in (0, 1)}) == 2 * len(entries)
+    assert label_of(Entry("payload", HERE), 1) == label_of(Entry("payload", Stream(2, "forward", 0)), 1)

@@ -30,6 +30,7 @@ from sancus.graphs.shard_writer import write_shards
 from sancus.partition import compare, partition
 from sancus.plugins import build
 from sancus.prepare import parts_of, prepare
+from sancus.progress import SILENT
 from sancus.run import Job
 from tests.command import read_run, run
 from tests.graphs import awkward_graph
@@ -221,32 +222,28 @@ def test_a_stranger_partitions_trains_and_gets_predictions(graph_file: Path, tmp
     assert read_run(tmp_path / "a")["partition"]["partitioner"] == "bytegnn"
 
 
-def say_nothing(line: str) -> None:
-    """For functions that want to tell something."""
-
-
 def test_shards_are_replaced_only_when_asked(graph_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "shards"
-    partition(str(graph_file), "random", 2, out, say_nothing, overwrite=False)
+    partition(str(graph_file), "random", 2, out, SILENT, overwrite=False)
     before = checksums(out)
     with pytest.raises(UserError, match="holds shards already; choose another directory, or add --overwrite"):
-        partition(str(graph_file), "random", 3, out, say_nothing, overwrite=False)
+        partition(str(graph_file), "random", 3, out, SILENT, overwrite=False)
     assert checksums(out) == before and parts_of(str(out)) == 2
-    partition(str(graph_file), "random", 3, out, say_nothing, overwrite=True)
+    partition(str(graph_file), "random", 3, out, SILENT, overwrite=True)
     assert parts_of(str(out)) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.npz", "shards"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(UserError, match="exists and holds no shards"):
-        partition(str(graph_file), "random", 2, tmp_path / "mine", say_nothing, overwrite=True)
+        partition(str(graph_file), "random", 2, tmp_path / "mine", SILENT, overwrite=True)
     with pytest.raises(UserError, match="41 ranks for 40 nodes"):
-        partition(str(graph_file), "random", 41, out, say_nothing, overwrite=True)
+        partition(str(graph_file), "random", 41, out, SILENT, overwrite=True)
     assert parts_of(str(out)) == 3
 
 
 def test_shards_of_another_version_or_damaged(graph_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "shards"
-    partition(str(graph_file), "random", 2, out, say_nothing, overwrite=False)
+    partition(str(graph_file), "random", 2, out, SILENT, overwrite=False)
     assert prepare(str(out), "metis", 2) == out
     with pytest.raises(UserError, match="holds 2 parts for 3 ranks; use --ranks 2"):
         prepare(str(out), "metis", 3)
@@ -260,7 +257,7 @@ def test_shards_of_another_version_or_damaged(graph_file: Path, tmp_path: Path) 
 
 
 def test_partitioners_side_by_side(graph_file: Path) -> None:
-    table = compare(str(graph_file), ["random", "metis:seed=1"], 3, say_nothing)
+    table = compare(str(graph_file), ["random", "metis:seed=1"], 3, SILENT)
     assert [row[0] for row in table] == ["partitioner", "random", "metis:seed=1"]
     assert all(len(row) == len(table[0]) for row in table)
     assert float(table[1][2]) > float(table[2][2])  # the cut

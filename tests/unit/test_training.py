@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sancus import plugins
+from sancus.api import settings
+from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.alone import Alone
 from sancus.comm.ledger import Entry, Ledger, Stream
 from sancus.config import Config, FactorSettings, LaunchSettings, OutputSettings
@@ -31,7 +33,7 @@ from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.presets import PRESETS, preset_settings
 from sancus.run import make_trainer
-from sancus.training import checkpoint
+from sancus.training import checkpoint, durable
 from sancus.training.objective import SPLITS, Task
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
@@ -161,6 +163,11 @@ def test_a_wrong_setting_is_one_line(make: Any, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_is_settings_of_the_python_interface(preset: str) -> None:
+    assert settings(preset=preset).preset == preset
+
+
 def test_presets_and_their_levels() -> None:
     assert preset_settings("sancus-e:2")["staleness"] == "epoch-fixed:bound=2"
     assert preset_settings("sancus-e") == preset_settings("sancus-e:1")
@@ -275,6 +282,16 @@ def test_a_loss_that_is_not_finite_is_the_users_error(folder: Path) -> None:
 # Checkpoints
 
 
+def write(trainer: Trainer, folder: Path, keep: int = 2) -> str | None:
+    checkpoints = Checkpoints(folder, Alone(), torch.device("cpu"), keep)
+    shared = checkpoint.pack(trainer, {"carried": [1, 2]})
+    return checkpoints.write(trainer.next_epoch, shared, checkpoint.pack_rank(trainer))
+
+
+def newest(folder: Path) -> Found | None:
+    return Checkpoints(folder, Alone(), torch.device("cpu")).newest()
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_resumed_run_repeats_the_uninterrupted_one(folder: Path, optimizer: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9, "schedule": "cosine", "epochs": 6}
@@ -284,11 +301,13 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(folder: Path, optimizer: st
     for record in first.epochs():
         if record["epoch"] == 2:
             break
-    checkpoint.write(tmp_path / "c", first.next_epoch, checkpoint.pack(first, {"carried": [1, 2]}))
+    assert write(first, tmp_path / "c") is None
     second = trainer_of(folder, seed=0, **settings)
-    files, line = checkpoint.read_newest(tmp_path / "c")
-    assert checkpoint.unpack(files, second) == {"carried": [1, 2]}
-    assert line == f"resumed from {tmp_path / 'c' / 'epoch-00000003'}"
+    found = newest(tmp_path / "c")
+    assert found is not None and found.own is not None
+    assert checkpoint.unpack(found.shared, second) == {"carried": [1, 2]}
+    checkpoint.unpack_rank(found.own, second)
+    assert found.describe() == f"resumed from {tmp_path / 'c' / 'epoch-00000003'}"
     assert second.next_epoch == 3
     assert [record["loss"] for record in second.epochs()] == losses[3:]
     assert (second.best.epoch, second.best.val) == (whole.best.epoch, whole.best.val)
@@ -303,40 +322,68 @@ def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:
         checkpoint.unpack(files, other)
 
 
-def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:
-    for epoch in (1, 2, 3):
-        checkpoint.write(tmp_path, epoch, {"a": bytes([epoch]), "b": b"same"})
+def test_the_newest_whole_checkpoint_is_read(folder: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(folder, epochs=3)
+    for _ in trainer.epochs():
+        assert write(trainer, tmp_path) is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-00000002", "epoch-00000003"]
-    newest = tmp_path / "epoch-00000003"
-    whole = {path.name: path.read_bytes() for path in newest.iterdir()}
-    for name, content in whole.items():
-        for damaged in (content[:-1], bytes([content[0] ^ 1]) + content[1:], None):
-            if damaged is None:
-                (newest / name).unlink()
-            else:
-                (newest / name).write_bytes(damaged)
-            files, line = checkpoint.read_newest(tmp_path)
-            assert files["a"] == b"\x02", (name, damaged)
-            assert line.endswith("epoch-00000002; epoch-00000003 is damaged and was passed over")
-            (newest / name).write_bytes(content)
-    assert checkpoint.read_newest(tmp_path)[0] == {"a": b"\x03", "b": b"same"}
-    checkpoint.write(tmp_path, 3, {"a": b"new"})
-    assert checkpoint.read_newest(tmp_path)[0] == {"a": b"new"}
+    damaged = tmp_path / "epoch-00000003"
+    for path in damaged.iterdir():
+        content = path.read_bytes()
+        for change in (content[:-1], bytes([content[0] ^ 1]) + content[1:], None):
+            path.write_bytes(change) if change is not None else path.unlink()
+            found = newest(tmp_path)
+            assert found is not None
+            assert found.describe().endswith(
+                "epoch-00000002; epoch-00000003 is damaged and was passed over"
+            ), (path.name, change)
+            path.write_bytes(content)
+    found = newest(tmp_path)
+    assert found is not None and found.directory == damaged and not found.passed_over
 
 
-def test_no_whole_checkpoint_is_the_users_error(tmp_path: Path) -> None:
+def test_without_its_own_file_a_rank_starts_cold(folder: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(folder, epochs=1)
+    list(trainer.epochs())
+    write(trainer, tmp_path)
+    (tmp_path / "epoch-00000001" / checkpoint.rank_file(0)).unlink()
+    found = newest(tmp_path)
+    assert found is not None and found.own is None
+    assert json.loads(found.shared["state.json"])["next_epoch"] == 1
+
+
+def test_a_checkpoint_that_is_there_is_not_written_again(folder: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(folder, epochs=1)
+    list(trainer.epochs())
+    write(trainer, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert write(trainer, tmp_path) is None
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    (tmp_path / "epoch-00000001" / "weights.safetensors").write_bytes(b"damaged")
+    assert write(trainer, tmp_path) is None
+    found = newest(tmp_path)
+    assert found is not None and found.own is not None
+
+
+def test_no_whole_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "epoch-00000001").mkdir()
-    with pytest.raises(UserError, match="no whole checkpoint in"):
-        checkpoint.read_newest(tmp_path)
+    assert newest(tmp_path) is None
+    assert checkpoint.read_newest(tmp_path) is None
 
 
-def test_a_failed_write_leaves_the_old_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint.write(tmp_path, 1, {"a": b"one"})
-    monkeypatch.setattr(checkpoint.os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="full"):
-        checkpoint.write(tmp_path, 2, {"a": b"two"})
+def test_a_failed_write_leaves_the_old_checkpoints(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_of(folder, epochs=2)
+    epochs = trainer.epochs()
+    next(epochs)
+    write(trainer, tmp_path)
+    next(epochs)
+    monkeypatch.setattr(durable.os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "full")))
+    assert write(trainer, tmp_path) == "rank 0: full"
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-00000001"]
-    assert checkpoint.read_newest(tmp_path)[0] == {"a": b"one"}
+    found = newest(tmp_path)
+    assert found is not None and found.own is not None and not found.passed_over
 
 
 # Metrics and the bill

@@ -120,6 +120,75 @@ def move_rows(operation: int, index: torch.Tensor, dense: torch.Tensor, out: tor
     )
 
 
+def drop(
+    x: torch.Tensor,
+    keys: tuple[torch.Tensor, torch.Tensor],
+    bucket: int,
+    scale: float,
+    *,
+    loaded: Library | None = None,
+) -> torch.Tensor:
+    """`x [n, f]` with entries zeroed or scaled by the hash of `keys`: of rows `[n]`, of columns `[f]`."""
+    x, (rows, columns) = as_rows(x), keys
+    assert _are_real(x) and all(key.dtype == torch.int32 and key.is_contiguous() for key in keys)
+    assert x.shape == (len(rows), len(columns))
+    out = torch.empty(x.shape, dtype=x.dtype)
+    if not out.numel():
+        return out
+    native = loaded or library()
+    native.functions.sancus_drop(
+        native.isa,
+        threads(),
+        x.dtype == torch.float64,
+        *x.shape,
+        rows.data_ptr(),
+        columns.data_ptr(),
+        bucket,
+        scale,
+        x.data_ptr(),
+        x.stride(0),
+        out.data_ptr(),
+        out.stride(0),
+    )
+    return out
+
+
+def drop_entries(
+    pattern: tuple[torch.Tensor, torch.Tensor],
+    value: torch.Tensor,
+    keys: tuple[torch.Tensor, torch.Tensor],
+    bucket: int,
+    scale: float,
+    *,
+    loaded: Library | None = None,
+) -> torch.Tensor:
+    """The same for the values `[nnz]` of `pattern = (crow, col)`."""
+    (crow, col), (rows, columns) = pattern, keys
+    assert all(key.dtype == torch.int32 and key.is_contiguous() for key in keys)
+    assert _is_pattern(crow, col, len(rows)) and _are_real(value)
+    assert value.is_contiguous() and len(value) == len(col)
+    out = torch.empty_like(value)
+    if not len(out):
+        return out
+    native = loaded or library()
+    native.functions.sancus_drop_entries(
+        native.isa,
+        threads(),
+        value.dtype == torch.float64,
+        col.dtype == torch.int64,
+        len(rows),
+        crow.data_ptr(),
+        col.data_ptr(),
+        rows.data_ptr(),
+        columns.data_ptr(),
+        bucket,
+        scale,
+        value.data_ptr(),
+        out.data_ptr(),
+    )
+    return out
+
+
 def sddmm(
     pattern: tuple[torch.Tensor, torch.Tensor],
     left: torch.Tensor,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import CDLL, c_int, c_int64, c_uint64, c_void_p
+from ctypes import CDLL, c_double, c_int, c_int32, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 
 from sancus.kernels.native.place import library_path
 
-INTERFACE = 3  # of the C functions; equal to SANCUS_INTERFACE in common.h
+INTERFACE = 4  # of the C functions; equal to SANCUS_INTERFACE in common.h
 ISAS = ("baseline", "AVX2", "AVX-512")
 
 _POINTER, _LONG = c_void_p, c_int64
@@ -32,6 +32,17 @@ _SIGNATURES: dict[str, list[object]] = {
         *[c_int] * 3,  # threads, float64, operation
         *[_LONG, _POINTER],  # rows, index
         *[_POINTER, _LONG, _POINTER, _LONG, _LONG],  # from, its stride, to, its stride, width
+    ],
+    "sancus_drop": [
+        *[c_int] * 3,  # isa, threads, float64
+        *[_LONG, _LONG, _POINTER, _POINTER, c_int32, c_double],  # rows, columns, their keys, bucket, scale
+        *[_POINTER, _LONG, _POINTER, _LONG],  # x, its stride, out, its stride
+    ],
+    "sancus_drop_entries": [
+        *[c_int] * 4,  # isa, threads, float64, int64 columns
+        *[_LONG, _POINTER, _POINTER],  # rows, crow, col
+        *[_POINTER, _POINTER, c_int32, c_double],  # keys of rows and columns, bucket, scale
+        *[_POINTER, _POINTER],  # value, out
     ],
     "sancus_sddmm": [
         *[c_int] * 4,  # isa, threads, float64, int64 columns

@@ -1,0 +1,1 @@
+"""The engine of all experiments: settings in, runs, results as JSON, tables."""

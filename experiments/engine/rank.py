@@ -1,0 +1,85 @@
+"""One rank that trains case after case: `python -m experiments.engine.rank jobs.json`, under a launcher.
+
+Starting ranks takes longer than most cases, so a group of ranks trains all cases of one place. Every case is
+what `sancus train` makes of the same flags: the same shards, trainer and ledger; a test compares the numbers.
+Every rank reads the kernel's count of its own link as each epoch ends, and leaves one file a case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.network.hosts import sent_bytes
+from sancus import launch, run, runfiles
+from sancus.api import leave, settings
+from sancus.comm.base import Transport
+from sancus.comm.ledger import Ledger
+from sancus.comm.records import gather_json
+from sancus.graphs.shards import open_shard
+from sancus.metrics.bill import StreamKey, join_ledgers
+from sancus.training.trainer import Record, Trainer
+
+
+def train(job: dict[str, Any], transport: Transport) -> dict[str, Any]:
+    """Train one case; what this rank found. Only rank 0 has the epochs and the bill."""
+    config = settings(**job["flags"])
+    transport.ledger = Ledger()
+    shard = open_shard(Path(job["shards"]), transport.rank)
+    count = sent_bytes if job["linked"] else lambda: 0
+    trainer = run.make_trainer(config, shard, transport, torch.device("cpu"))
+    counts, records = [count()], []
+    for record in trainer.epochs():
+        records.append(record)
+        counts.append(count())
+    found: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
+    found |= {"history_bytes": trainer.exchange.crossing.history.nbytes, "peak_bytes": runfiles.peak_memory()}
+    bill = _bill(trainer, transport)
+    return found | (_result(trainer, records, bill) if transport.rank == 0 else {})
+
+
+def _bill(trainer: Trainer, transport: Transport) -> dict[str, Any]:
+    decisions = trainer.exchange.crossing.decisions
+    ledgers = gather_json(transport, transport.ledger.record(), torch.device("cpu"))
+    decided: dict[StreamKey, tuple[int, int]] = {}
+    decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
+    return join_ledgers(ledgers, decided).to_dict(trainer.next_epoch, transport.size)
+
+
+def _result(trainer: Trainer, records: list[Record], bill: dict[str, Any]) -> dict[str, Any]:
+    best = trainer.best
+    return {
+        "test": best.test,
+        "val": best.val,
+        "best_epoch": best.epoch,
+        "metric": trainer.task.metric,
+        "epochs": records,
+        "communication": bill,
+        "decisions": trainer.exchange.crossing.decisions.as_array().tolist(),
+    }
+
+
+def main() -> None:
+    """Join, train all jobs, leave."""
+    work = json.loads(Path(sys.argv[1]).read_text())
+    world = launch.detect(os.environ)
+    assert world is not None, "to be started by torchrun or mpiexec"
+    torch.set_num_threads(work["threads"])
+    backend = launch.choose_backend("auto", world, "cpu")
+    transport = run.connect(backend, world, work["timeout"])
+    for job in work["jobs"]:
+        found = train(job, transport)
+        runfiles.write_json(Path(f"{job['out']}.rank{world.rank}.json"), found)
+        if world.rank == 0:
+            print(f"{job['name']}: test {found['test']:.4f}", flush=True)
+    leave(transport)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Runs the cases of an experiment: one group of ranks a place, case after case; collects what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.engine.experiment import NO_LINK, Case, Experiment, Place
+from experiments.network.hosts import Network
+from experiments.network.launch import Launcher, run_ranks
+from sancus.api import settings
+from sancus.errors import UserError
+from sancus.launch import cores, follow_parent
+from sancus.prepare import prepare
+from sancus.runfiles import write_json
+
+TIMEOUT = 900.0  # seconds of one collective; slow links are slow
+Found = dict[str, Any]
+
+
+def run(experiment: Experiment, say: Callable[[str], None]) -> list[Found]:
+    """What every case found, in the order of the cases."""
+    places: dict[Place, list[int]] = {}
+    for number, case in enumerate(experiment.cases):
+        places.setdefault(case.place, []).append(number)
+    found: dict[int, Found] = {}
+    with tempfile.TemporaryDirectory(prefix="sancus-experiment-") as folder:
+        for place, numbers in places.items():
+            cases = [experiment.cases[number] for number in numbers]
+            over = "over loopback" if place.link == NO_LINK else f"over links of {place.link}"
+            say(f"{experiment.name}: {len(cases)} cases, {place.ranks} ranks {over}")
+            outcomes = _run_group(place, cases, Path(folder), say)
+            found |= dict(zip(numbers, outcomes, strict=True))
+    return [found[number] for number in range(len(experiment.cases))]
+
+
+def _run_group(place: Place, cases: Sequence[Case], folder: Path, say: Callable[[str], None]) -> list[Found]:
+    jobs = []
+    for number, case in enumerate(cases):
+        config = settings(**case.flags)
+        shards = prepare(
+            case.data, config.factors.partitioner, place.ranks, row_order=config.factors.row_order
+        )
+        name = " ".join(case.labels.values())
+        out = folder / f"{place.ranks}-{place.link}-{place.launcher}-{number}"
+        linked = place.link != NO_LINK
+        jobs.append(
+            {"name": name, "flags": case.flags, "shards": str(shards), "out": str(out), "linked": linked}
+        )
+    work = folder / "jobs.json"
+    write_json(work, {"jobs": jobs, "threads": max(1, cores() // place.ranks), "timeout": TIMEOUT})
+    program, log = ["-m", "experiments.engine.rank", str(work)], folder / "log"
+    log.write_bytes(b"")
+    code = _start(place, program, log)
+    if code:
+        lines = log.read_text(errors="replace").splitlines()
+        raise UserError(
+            "\n".join([f"ranks ended with exit code {code}; the end of what they said:", *lines[-25:]])
+        )
+    return [_merge(job["out"], place.ranks) for job in jobs]
+
+
+def _start(place: Place, program: Sequence[str], log: Path) -> int:
+    env = {"OMP_NUM_THREADS": str(max(1, cores() // place.ranks))}
+    launcher: Launcher = "torchrun" if place.launcher == "torchrun" else "mpiexec"
+    if place.link != NO_LINK:
+        with Network(place.ranks, place.link) as network:
+            return run_ranks(network, program, launcher, env=env, log=log)
+    return _start_here(place, launcher, program, env, log)
+
+
+def _start_here(
+    place: Place, launcher: Launcher, program: Sequence[str], env: Mapping[str, str], log: Path
+) -> int:
+    """All ranks on this host, without a network of their own."""
+    if launcher == "mpiexec":
+        start = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(place.ranks), sys.executable]
+    else:
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+        start = [sys.executable, "-m", "torch.distributed.run", *meeting]
+        start += ["--nproc-per-node", str(place.ranks)]
+    with log.open("ab") as output:
+        return subprocess.run(
+            [*start, *program],
+            env=dict(os.environ) | dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=follow_parent,
+            check=False,
+        ).returncode
+
+
+def _merge(out: str, ranks: int) -> Found:
+    """Rank 0's findings, with lists of what every rank measured by itself."""
+    every = [json.loads(Path(f"{out}.rank{rank}.json").read_text()) for rank in range(ranks)]
+    merged: Found = dict(every[0])
+    merged["link_bytes"] = [sum(epoch) for epoch in zip(*(one["link_bytes"] for one in every), strict=True)]
+    for name in ("history_bytes", "peak_bytes"):
+        merged[name] = [one[name] for one in every]
+    return merged

@@ -1,0 +1,113 @@
+"""RESULTS.md and its plots, from the `results.json` of all experiments: `python -m experiments.summary`."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.engine import results, tables
+from experiments.engine.experiment import names, read
+
+HERE = Path(__file__).parent
+TOP = HERE.parent
+HEADING = """# Results
+
+Written by `python -m experiments.summary` from the `results.json` of every folder of
+[experiments](experiments/README.md), which holds, beside each number, the command that gives it, the machine
+and the date. What the papers say, and what agrees, is in the README of each folder."""
+
+
+def promises(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """What must hold, and where it stands."""
+    rows = [["promise", "measured"]]
+    if "time_to_accuracy" in found:
+        for link in ("1 Gbit/s", "100 Mbit/s"):
+            for preset, least in (("lean", "15"), ("exact", "5"), ("sancus-h:1", "1.34")):
+                wanted = f"{least} ×" if link == "1 Gbit/s" else "more"
+                rows.append(
+                    [
+                        f"{preset} sooner than cagnet over {link}: {wanted}",
+                        _sooner(found["time_to_accuracy"], preset, link),
+                    ]
+                )
+    if "peers" in found:
+        rows += _peers(found["peers"])
+    return tables.render(rows) if len(rows) > 1 else ""
+
+
+def _sooner(content: Mapping[str, Any], preset: str, link: str) -> str:
+    """`graph n ×` for every graph of a link rate; medians over repeats."""
+    cells = []
+    for graph in dict.fromkeys(case["labels"]["graph"] for case in content["cases"]):
+        cases = [case for case in content["cases"] if case["labels"]["graph"] == graph]
+        mine = [case for case in cases if case["labels"]["preset"] == preset]
+        if graph.endswith(link) and mine:
+            cells.append(f"{graph.partition(',')[0]} {tables.cell(mine, 'sooner')}")
+    return "; ".join(cells) or tables.NOTHING
+
+
+def _peers(content: Mapping[str, Any]) -> list[list[str]]:
+    """Epochs and memory of every peer as multiples of ours."""
+    rows = []
+    for task in dict.fromkeys(run["task"] for run in content["runs"]):
+        runs = [run for run in content["runs"] if run["task"] == task]
+        ours = [run for run in runs if run["who"] not in ("pyg", "dgl")]
+        for who in ("pyg", "dgl"):
+            theirs = [run for run in runs if run["who"] == who]
+            if theirs:
+                times = f"{_epoch(theirs) / _epoch(ours):.1f} × faster"
+                memory = f"{_peak(ours) / _peak(theirs):.0%} of its peak memory"
+                rows.append([f"{task}: exact, 2 ranks × 1 thread, beside {who}", f"{times}, {memory}"])
+    return rows
+
+
+def _epoch(runs: list[Mapping[str, Any]]) -> float:
+    return statistics.median(second for run in runs for second in run["seconds"][1:])
+
+
+def _peak(runs: list[Mapping[str, Any]]) -> float:
+    return statistics.median(run["peak_bytes"] for run in runs)
+
+
+def write(target: Path, *, plots: bool) -> None:
+    """RESULTS.md in `target`, with `plots/` beside it."""
+    found = {path.parent.name: results.read(path) for path in sorted(HERE.glob(f"*/{results.RESULTS_FILE}"))}
+    parts = [HEADING]
+    if text := promises(found):
+        parts += ["## What must hold", text]
+    for name, content in found.items():
+        head = f"{results.describe(content['machine'])}, {content['date']}: `{content['command']}`"
+        parts += [f"## {content['title']}", f"{head} ([more](experiments/{name}/README.md))."]
+        if plots and (drawn := _plot(name, content, target)):
+            parts.append(drawn)
+        if name in names(HERE):
+            table = read(HERE / name, quick=False).tables[0]
+            parts.append(tables.render(tables.make(table, content["cases"])))
+    (target / "RESULTS.md").write_text("\n\n".join(part for part in parts if part) + "\n")
+
+
+def _plot(name: str, content: Mapping[str, Any], target: Path) -> str:
+    from experiments.plots import PLOTS, save
+
+    if name not in PLOTS:
+        return ""
+    draw, size = PLOTS[name]
+    path = Path("docs/plots") / f"{name}.svg"
+    save(target / path, content, draw, size)
+    return f"![{content['title']}]({path})"
+
+
+def main() -> None:
+    """Read the flags, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TOP, help="folder of RESULTS.md and docs/plots")
+    parser.add_argument("--no-plots", action="store_true", help="only the tables: needs no matplotlib")
+    flags = parser.parse_args()
+    write(flags.out, plots=not flags.no_plots)
+
+
+if __name__ == "__main__":
+    main()

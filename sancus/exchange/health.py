@@ -1,0 +1,65 @@
+"""Health: NaN and infinity are seen where they arise, and stop all ranks in the same epoch.
+
+A rank that meets one goes on, so that nobody waits for it in vain, and remembers the first: what it was,
+and the running number of the collective by then, the same on all ranks. The gradients that it gives to the
+sum over ranks are then NaN, which every rank finds in the sum, before any weight is touched; what comes up
+after that, in the evaluation, rides in the figures that ranks gather each epoch. All ranks then tell each
+other what they met, and stop with the earliest.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+
+from sancus.comm.base import Transport
+from sancus.comm.ledger import Stream
+from sancus.comm.records import gather_json
+from sancus.errors import UserError
+
+ADVICE = "lower --lr, or look at the features"
+
+
+class Health:
+    """The first number of this rank that is not finite, if any."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._first: tuple[int, str] | None = None  # when, and what
+
+    @property
+    def bad(self) -> bool:
+        """Whether something was met."""
+        return self._first is not None
+
+    def note(self, what: str) -> None:
+        """Something is wrong on this rank; only the first counts."""
+        if self._first is None:
+            self._first = (self._transport.number, what)
+
+    def check_payload(self, payload: torch.Tensor, stream: Stream, epoch: int) -> None:
+        """A payload `[rows, f]` of this rank, before it is encoded."""
+        if not finite(payload):
+            row = int(torch.nonzero(~torch.isfinite(payload).all(dim=1))[0, 0])
+            self.note(
+                f"rank {stream.owner}, layer {stream.layer}, {stream.direction}, epoch {epoch}: "
+                f"row {row} of the payload holds NaN or infinity; {ADVICE}"
+            )
+
+    def check_over(self) -> None:
+        """A loop of a user's own that never summed gradients must hear of it too."""
+        if self._first is not None:
+            raise UserError(self._first[1])
+
+    def stop(self, otherwise: str, device: torch.device) -> NoReturn:
+        """All ranks come here together, and leave with the earliest of what they met."""
+        met = gather_json(self._transport, self._first, device)
+        _, what = min((tuple(first) for first in met if first), default=(0, otherwise))
+        raise UserError(what)
+
+
+def finite(tensor: torch.Tensor) -> bool:
+    """Whether all values are finite: one sum, at memory speed; a closer look where that is not finite."""
+    total = tensor.sum()
+    return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())

@@ -1,0 +1,49 @@
+"""Which paper a plug-in or preset comes from, for `sancus list`; the whole story is in `docs/papers.md`."""
+
+from __future__ import annotations
+
+CAGNET = "Tripathy et al., SC 2020 (CAGNET)"
+SANCUS = "Peng et al., PVLDB 2022 (SANCUS)"
+PIPEGCN = "Wan et al., ICLR 2022 (PipeGCN)"
+SYLVIE = "Zhang et al., 2023 (Sylvie)"
+SUPERGCN = "Zhuang et al., 2024 (SuperGCN)"
+DIGEST = "Chai et al., 2022 (DIGEST)"
+ADAQP = "Wan et al., MLSys 2023 (AdaQP)"
+LLCG = "Ramezani et al., ICLR 2022 (LLCG)"
+BYTEGNN = "Zheng et al., PVLDB 2022 (ByteGNN)"
+
+PAPERS: dict[tuple[str, str], str] = {
+    ("partitioner", "metis"): "Karypis & Kumar, SISC 1998",
+    ("partitioner", "bytegnn"): BYTEGNN,
+    ("partitioner", "ldg"): "Stanton & Kliot, KDD 2012",
+    ("plan", "block"): CAGNET,
+    ("plan", "halo"): SYLVIE,
+    ("plan", "prepost"): SUPERGCN,
+    ("policy", "always"): CAGNET,
+    ("policy", "epoch-fixed"): f"{SANCUS}, Definition 1",
+    ("policy", "epoch-adaptive"): f"{SANCUS}, Definition 2",
+    ("policy", "variation-gap"): f"{SANCUS}, Definition 3",
+    ("policy", "pipelined"): PIPEGCN,
+    ("policy", "drop"): LLCG,
+    ("codec", "int2"): SUPERGCN,
+    ("codec", "int1"): SYLVIE,
+    ("codec", "auto"): ADAQP,
+    ("model", "gcn"): "Kipf & Welling, ICLR 2017",
+    ("model", "sage"): "Hamilton et al., NeurIPS 2017",
+    ("model", "gin"): "Xu et al., ICLR 2019",
+    ("model", "gat"): "Veličković et al., ICLR 2018",
+    ("model", "gatv2"): "Brody et al., ICLR 2022",
+    ("model", "gcnii"): "Chen et al., ICML 2020",
+    ("model", "resgcn+"): "Li et al., 2020 (DeeperGCN)",
+    ("preset", "cagnet"): CAGNET,
+    ("preset", "sancus-e"): SANCUS,
+    ("preset", "sancus-a"): SANCUS,
+    ("preset", "sancus-h"): SANCUS,
+    ("preset", "skipg"): SANCUS,
+    ("preset", "pipegcn"): PIPEGCN,
+    ("preset", "sylvie-s"): SYLVIE,
+    ("preset", "sylvie-a"): SYLVIE,
+    ("preset", "supergcn"): SUPERGCN,
+    ("preset", "digest"): DIGEST,
+    ("preset", "partition-only"): LLCG,
+}

@@ -1,0 +1,208 @@
+"""What a person sees while something runs: a live line on a terminal, plain lines anywhere else.
+
+A *speaker* is called with a line that stays. `step` says what is being done right now, with a spinner on a
+terminal; a *passing* step is part of a longer one, leaves no line there, and is printed elsewhere only when
+nothing has been said for a while. `epoch` shows the figures of a training epoch. Only rank 0 has one that
+speaks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from sancus.report.units import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Record = Mapping[str, float | int | None]
+PROGRESS_LINES = 20  # of a whole run, where they are plain
+QUIET_SECONDS = 10.0  # after which a plain speaker tells the step that it is at
+
+
+class Speaker(Protocol):
+    """Says what happens."""
+
+    def __call__(self, line: str) -> None:
+        """A line that stays."""
+        ...
+
+    def step(self, line: str, *, passing: bool = False) -> None:
+        """What is being done now."""
+        ...
+
+    def epoch(self, record: Record, epochs: int) -> None:
+        """One of `epochs` epochs has ended."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more is to be said; leave the terminal as it was."""
+        ...
+
+
+class Silent:
+    """Says nothing: `--quiet`, and every rank but 0."""
+
+    def __call__(self, line: str) -> None: ...
+
+    def step(self, line: str, *, passing: bool = False) -> None: ...
+
+    def epoch(self, record: Record, epochs: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Plain:
+    """Lines for files, pipes and batch jobs; every epoch where `verbose`, some twenty of them otherwise."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._verbose = verbose
+        self._spoke = time.monotonic()
+        self._pace = Pace()
+
+    def __call__(self, line: str) -> None:
+        print(line, flush=True)
+        self._spoke = time.monotonic()
+
+    def step(self, line: str, *, passing: bool = False) -> None:
+        if not passing or time.monotonic() - self._spoke > QUIET_SECONDS:
+            self(line)
+
+    def epoch(self, record: Record, epochs: int) -> None:
+        left = self._pace.left(record, epochs)
+        number = int(record["epoch"] or 0) + 1
+        every = 1 if self._verbose else max(1, epochs // PROGRESS_LINES)
+        if number % every == 0 or number == epochs:
+            name = f"epoch {number:>{len(str(epochs))}}/{epochs}"
+            self("  ".join([name, *figures(record), *([f"{left} left"] if left else [])]))
+
+    def close(self) -> None: ...
+
+
+class Live:
+    """A bar and a line of figures that are drawn anew, below the lines that stay; for terminals."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        from rich.console import Console
+        from rich.live import Live as Display
+
+        self._console = Console(highlight=False)
+        self._verbose = verbose
+        self._display: Display | None = None
+        self._pace = Pace()
+        self._step, self._begun = "", 0.0
+
+    def __call__(self, line: str) -> None:
+        self._settle()
+        self._console.print(line, markup=False)
+
+    def step(self, line: str, *, passing: bool = False) -> None:
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        if not passing:
+            self._settle()
+            self._step, self._begun = line, time.monotonic()
+        self._draw(Spinner("dots", Text(line)))
+
+    def epoch(self, record: Record, epochs: int) -> None:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        self._end_step()
+        left, number = self._pace.left(record, epochs), int(record["epoch"] or 0) + 1
+        if self._verbose:
+            self._console.print("  ".join([f"epoch {number}/{epochs}", *figures(record)]), markup=False)
+        head = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=epochs, completed=number, width=min(40, self._console.width // 2))
+        head.add_row(f"epoch {number}/{epochs}", bar, f"{left} left" if left else "")
+        *words, seconds = figures(record)
+        self._draw(
+            Group(
+                head, *(Text(line, no_wrap=True, overflow="ellipsis") for line in ("  ".join(words), seconds))
+            )
+        )
+
+    def close(self) -> None:
+        self._settle()
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+    def _draw(self, shown: RenderableType) -> None:
+        """Steps leave nothing behind, the last epoch stays."""
+        from rich.live import Live as Display
+
+        if self._display is None:
+            self._display = Display(console=self._console, refresh_per_second=8, transient=bool(self._step))
+            self._display.start()
+            self._console.show_cursor(True)  # whatever ends this process, the cursor is there
+        self._display.update(shown)
+
+    def _settle(self) -> None:
+        """The step before is done: it stays as a line, with the time it took."""
+        if self._step:
+            line, took = self._step, time.monotonic() - self._begun
+            self._end_step()
+            self._console.print(f"{line} ({seconds_text(took)})", markup=False, style="dim")
+
+    def _end_step(self) -> None:
+        if self._step:
+            self._step = ""
+            if self._display is not None:
+                self._display.stop()
+                self._display = None
+
+
+SILENT: Speaker = Silent()
+
+
+def speaker(*, quiet: bool = False, verbose: bool = False) -> Speaker:
+    """For this process's standard output."""
+    if quiet:
+        return SILENT
+    if os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb":
+        return Live(verbose=verbose)
+    return Plain(verbose=verbose)
+
+
+class Pace:
+    """How long the epochs that are left will take, by those that were."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+
+    def left(self, record: Record, epochs: int) -> str:
+        """Time left in words; empty before two epochs have ended."""
+        epoch, now = int(record["epoch"] or 0), time.monotonic()
+        if self._first is None:
+            self._first = epoch, now
+        first, begun = self._first
+        if epoch == first or epoch + 1 == epochs:
+            return ""
+        return seconds_text((now - begun) / (epoch - first) * (epochs - 1 - epoch))
+
+
+def figures(record: Record) -> list[str]:
+    """An epoch in a few words: loss, scores, bytes, share skipped, age, and where the seconds went."""
+
+    def value(name: str) -> float:
+        return record.get(name) or 0.0
+
+    words = [f"loss {value('loss'):.4f}"]
+    words += [f"{split} {record[split]:.4f}" for split in ("val", "test") if record.get(split) is not None]
+    words.append(bytes_text(value("wire_bytes")))
+    decided = value("sends") + value("skips")
+    if value("skips"):
+        words.append(f"skipped {100 * value('skips') / decided:.0f} %")
+    if value("max_age"):
+        words.append(f"age {value('max_age'):.0f}")
+    waiting = value("waiting_seconds")
+    parts = (value("compute_seconds"), value("comm_seconds") - waiting, waiting)
+    compute, comm, wait = map(seconds_text, parts)
+    return [*words, f"{seconds_text(value('seconds'))}: compute {compute} | comm {comm} | wait {wait}"]

@@ -1,0 +1,38 @@
+"""`logs/rank-N.jsonl`: what one rank did, one line an epoch, flushed, so that a killed rank leaves its story.
+
+Each line has the rank's own figures and, for every stream that it owns, `[layer, direction, answer, age,
+drift]`: the age of what receivers held when the answer was given, and the drift where it was measured.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sancus.metrics.writer import kept_before
+from sancus.training.trainer import Trainer
+
+FIGURES = ("seconds", "comm_seconds", "loss", "wire_bytes", "saved_bytes", "history_bytes")
+
+
+class StreamLog:
+    """Appends one line an epoch."""
+
+    def __init__(self, folder: Path, rank: int, first_epoch: int = 0) -> None:
+        """A new file, or what an earlier process wrote of the epochs before `first_epoch`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"rank-{rank}.jsonl"
+        path.write_text(kept_before(path, first_epoch))
+        self._file = path.open("a")
+        self._rank = rank
+
+    def write(self, trainer: Trainer) -> None:
+        """The epoch that just ended."""
+        crossing = trainer.exchange.crossing
+        streams = [
+            [stream.layer, stream.direction, answer.name, age, crossing.agreement.drifts.get(stream)]
+            for stream, answer, age in crossing.decisions.of_epoch(self._rank)
+        ]
+        line = {"epoch": crossing.epoch} | {name: trainer.figures[name] for name in FIGURES}
+        self._file.write(json.dumps(line | {"streams": streams}) + "\n")
+        self._file.flush()

@@ -1,0 +1,33 @@
+"""A checksum of a model: all ranks must hold the same weights, bit for bit."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import xxhash
+from torch import nn
+
+from sancus.comm.errors import DisagreementError
+
+
+def checksum(model: nn.Module) -> int:
+    """64 bits of all parameters and buffers."""
+    digest = xxhash.xxh3_64()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.detach().cpu().reshape(-1).contiguous().numpy().view(np.uint8).data)
+    return digest.intdigest()
+
+
+def compare(checksums: list[int], epoch: int) -> None:
+    """Name a rank whose weights are not those of most ranks (of rank 0, where there is no majority)."""
+    (usual, count), *_ = Counter(checksums).most_common(1)
+    if count == len(checksums):
+        return
+    usual = usual if 2 * count > len(checksums) else checksums[0]
+    odd = [rank for rank, found in enumerate(checksums) if found != usual]
+    raise DisagreementError(
+        f"rank {odd[0]} has other weights than rank {checksums.index(usual)} after epoch {epoch}"
+        f"{f' (and {len(odd) - 1} more ranks)' if len(odd) > 1 else ''}; "
+        "look at what a model or a plug-in does differently on a rank, and at that machine's memory"
+    )

@@ -1,0 +1,136 @@
+"""The board: every rank's last status, for all ranks to read at any time.
+
+Kept in the store where ranks met, or as one small file a rank in a folder that they share: the launcher's
+own for local ranks, the run's `logs/` under MPI. A file has a live part in shared memory beside it, which
+the rank writes at every collective; in a store a status is as old as its last beat. Imports no torch: a
+launcher reads it too.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from sancus.watch.status import LIVE, Status
+
+WATCH = "SANCUS_WATCH"  # for ranks of mpiexec that we started: the folder of the board
+RENDEZVOUS = "SANCUS_RENDEZVOUS"
+
+
+class Notes(Protocol):
+    """Named notes; see `sancus.comm.notes`."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """Leave a note; the one before of the same name is gone."""
+        ...
+
+    def get(self, name: str) -> bytes | None:
+        """The last note of a name, or None."""
+        ...
+
+
+@runtime_checkable
+class Live(Protocol):
+    """Notes that also have shared memory."""
+
+    def open_live(self, name: str) -> mmap.mmap:
+        """Memory to write to."""
+        ...
+
+    def get_live(self, name: str) -> bytes | None:
+        """What is in it now, or None."""
+        ...
+
+
+class FileNotes:
+    """Notes as files of a folder, each replaced as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Lost where the disk is full or the folder gone: never a reason to stop a rank."""
+        target = self._folder / f"{name}.status"
+        partial = self._folder / f".{name}.status"
+        try:
+            partial.write_bytes(content)
+            os.replace(partial, target)
+        except OSError:
+            return
+
+    def get(self, name: str) -> bytes | None:
+        """What the file holds."""
+        try:
+            return (self._folder / f"{name}.status").read_bytes()
+        except OSError:
+            return None
+
+    def open_live(self, name: str) -> mmap.mmap:
+        """A mapped file, which outlives its process."""
+        path = self._folder / f"{name}.live"
+        path.write_bytes(bytes(LIVE.size))
+        with path.open("r+b") as file:
+            return mmap.mmap(file.fileno(), LIVE.size)
+
+    def get_live(self, name: str) -> bytes | None:
+        """What the mapped file holds now."""
+        try:
+            return (self._folder / f"{name}.live").read_bytes()
+        except OSError:
+            return None
+
+
+def folder_of(env: Mapping[str, str]) -> Path | None:
+    """Where the launcher of this rank keeps the board, if it has a folder for it; new for each attempt."""
+    if WATCH in env:
+        return Path(env[WATCH])
+    return Path(f"{env[RENDEZVOUS]}.watch") if RENDEZVOUS in env else None
+
+
+class Board:
+    """Statuses of all ranks; also remembers how long each has not moved."""
+
+    def __init__(self, notes: Notes, size: int) -> None:
+        self._notes = notes
+        self._size = size
+        self._last: dict[int, tuple[int, float]] = {}  # beat of each rank, and when this reader first saw it
+
+    def open_live(self, rank: int) -> mmap.mmap | None:
+        """Where a rank writes at every collective, if the board has such a place."""
+        return self._notes.open_live(_name(rank)) if isinstance(self._notes, Live) else None
+
+    def post(self, status: Status) -> None:
+        """Show everybody."""
+        status.beat += 1
+        status.posted = time.time()
+        self._notes.put(_name(status.rank), status.to_bytes())
+
+    def read(self) -> dict[int, Status]:
+        """What every rank last posted; without those that never did."""
+        found: dict[int, Status] = {}
+        for rank in range(self._size):
+            content = self._notes.get(_name(rank))
+            status = Status.from_bytes(content) if content is not None else None
+            if status is not None:
+                live = self._notes.get_live(_name(rank)) if isinstance(self._notes, Live) else None
+                if live is not None and len(live) == LIVE.size:
+                    status.read_live(live)
+                found[rank] = status
+                if self._last.get(rank, (0, 0.0))[0] != status.beat:
+                    self._last[rank] = (status.beat, time.monotonic())
+        return found
+
+    def silence(self, status: Status, host: str) -> float:
+        """Seconds since a rank last posted; on another host since this reader saw it post."""
+        if status.host == host:
+            return max(0.0, time.time() - status.posted)
+        return time.monotonic() - self._last[status.rank][1]
+
+
+def _name(rank: int) -> str:
+    return f"rank-{rank}"

@@ -1,0 +1,80 @@
+"""Which rank ended first, for a launcher whose ranks are not its children: mpiexec ends all when one ends.
+
+The board tells the process of every rank; the kernel tells when each ends (`pidfd`, Linux). Imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from sancus.watch.board import Board, FileNotes
+from sancus.watch.process import state_of
+from sancus.watch.status import Status
+
+LOOK_SECONDS = 0.2  # between looks for ranks that have not posted yet
+
+
+class DeathWatch:
+    """Looks on while ranks run on this host; afterwards `who_failed` has a name."""
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        """`folder` is the one that ranks find in `SANCUS_WATCH`."""
+        self._board = Board(FileNotes(folder), ranks)
+        self._ranks = ranks
+        self._first: list[Status] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> DeathWatch:
+        if hasattr(os, "pidfd_open"):
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def who_failed(self) -> str | None:
+        """`rank 1 failed: …` or `rank 1 was killed …`; None where nothing tells."""
+        posted = self._board.read().values()
+        failed = [status for status in posted if status.ending == "error"]
+        if failed:
+            return f"rank {failed[0].rank} failed: {failed[0].error}"
+        killed = [status for status in self._first if status.ending == ""]
+        if not killed:
+            return None
+        names = " or ".join(f"rank {status.rank}" for status in killed)
+        return f"{names} was killed; it was last {killed[0].doing()}"
+
+    def _run(self) -> None:
+        """Until the first rank has ended without a word."""
+        poll, watched = select.poll(), dict[int, int]()  # file descriptor → rank
+        try:
+            while not self._over.is_set() and not self._first:
+                for rank, status in self._board.read().items():
+                    if rank not in watched.values():
+                        self._add(status, poll, watched)
+                ended = [watched[number] for number, _ in poll.poll(LOOK_SECONDS * 1000)]
+                posted = self._board.read()
+                self._first += [posted[rank] for rank in ended if rank in posted]
+        finally:
+            for number in watched:
+                os.close(number)
+
+    def _add(self, status: Status, poll: select.poll, watched: dict[int, int]) -> None:
+        try:
+            number = os.pidfd_open(status.pid)
+        except OSError:
+            self._first.append(status)
+            return
+        watched[number] = status.rank
+        poll.register(number, select.POLLIN)
+        if state_of(status) == "Z":
+            self._first.append(status)

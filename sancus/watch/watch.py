@@ -1,0 +1,198 @@
+"""The watch of a rank: posts what the rank does, says who holds it up, and completes the story of a failure.
+
+A thread posts the status once a second, so a rank whose process is stopped is seen by its beat standing
+still, while one that is stuck in its own code beats on and does not come to where the others wait. Nothing
+here ever ends a run: that is the transport's timeout.
+
+    with Watch(world.rank, world.size, patience_of(timeout), say) as watch:
+        watch.follow(transport, folder)
+
+"""
+
+from __future__ import annotations
+
+import atexit
+import mmap
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from sancus.comm.base import Transport
+from sancus.comm.errors import CommError
+from sancus.comm.ledger import Stream
+from sancus.comm.observer import Observer
+from sancus.watch.blame import SILENT_SECONDS, Suspect, describe, find_suspects
+from sancus.watch.board import Board, FileNotes
+from sancus.watch.process import birth_of
+from sancus.watch.status import Status
+
+BEAT_SECONDS = 1.0
+EXPLAIN_SECONDS = 4.0  # until a failed collective is explained by what the others post, or do not post
+LONGEST_PATIENCE = 30.0
+
+
+def patience_of(timeout: float) -> float:
+    """Seconds that a rank waits in one collective before it says for whom."""
+    return min(LONGEST_PATIENCE, timeout / 4)
+
+
+class Watch(Observer):
+    """Follows one rank's collectives; `say` gets its lines."""
+
+    def __init__(self, rank: int, size: int, patience: float, say: Callable[[str], None]) -> None:
+        self.status = Status(rank, socket.gethostname(), os.getpid(), birth_of(os.getpid()))
+        self.status.since = time.time()
+        self._size = size
+        self._patience = patience
+        self._say = say
+        self._board: Board | None = None
+        self._posting = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._next_words = patience  # how long a wait must last before the next line
+        self._told: tuple[int, int] | None = None  # who was waited for, and in which collective
+        self._live: mmap.mmap | None = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The others learn at once how this rank ended."""
+        self._stop()
+        if error is None:
+            self._welcome()
+        if isinstance(error, Exception):
+            self.status.ending = "lost" if isinstance(error, CommError) else "error"
+            self.status.error = _one_line(error)
+        elif error is None:
+            self.status.ending = "done"
+        _within(EXPLAIN_SECONDS, self._post)
+
+    def follow(self, transport: Transport, folder: Path | None) -> None:
+        """Observe a transport; the board is in `folder`, or in the store where ranks met, or comes later."""
+        transport.observer = self
+        notes = FileNotes(folder) if folder is not None else transport.notes()
+        if notes is not None:
+            self._open(Board(notes, self._size))
+
+    def use_folder(self, folder: Path) -> None:
+        """A folder that all ranks of this host see; used where there is no board yet."""
+        if self._board is None and self._size > 1:
+            self._open(Board(FileNotes(folder), self._size))
+
+    def _open(self, board: Board) -> None:
+        self._board = board
+        self._live = board.open_live(self.status.rank)
+        self._write()
+        self._post()
+        self._thread = threading.Thread(target=self._run, name="sancus-watch", daemon=True)
+        self._thread.start()
+        atexit.register(self._stop)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.status.epoch = epoch
+        self._write()
+
+    def started(self, number: int, what: str, stream: Stream | None) -> None:
+        status = self.status
+        status.number, status.what = number, what
+        if stream is None:
+            status.layer = status.direction = None
+        else:
+            status.layer, status.direction = stream.layer, stream.direction
+        self._write()
+
+    def waits(self, number: int) -> None:
+        self.status.since = time.time()
+        self.status.awaited = number
+        self._write()
+
+    def goes_on(self) -> None:
+        self.status.since = time.time()
+        self.status.awaited = None
+        self._write()
+
+    def _write(self) -> None:
+        if self._live is not None:
+            self.status.write_live(self._live)
+
+    def explain(self, message: str) -> str:
+        """Who is at fault, as soon as that is known: a posted error, an ended process, a missing beat."""
+        self.status.ending = "lost"
+        suspects: list[Suspect] = []
+        _within(2 * EXPLAIN_SECONDS, lambda: suspects.extend(self._investigate()))
+        return f"{message}; {describe(suspects)}" if suspects else message
+
+    def _investigate(self) -> list[Suspect]:
+        if self._board is None:
+            return []
+        self._post()
+        at_first = find_suspects(self._board, self.status)  # who was late may come yet, too late
+        deadline = time.monotonic() + EXPLAIN_SECONDS
+        while time.monotonic() < deadline:
+            suspects = find_suspects(self._board, self.status, waiting=False)
+            if suspects:
+                return suspects
+            time.sleep(BEAT_SECONDS / 10)
+        return at_first
+
+    def _run(self) -> None:
+        while not self._stopped.wait(BEAT_SECONDS):
+            self._post()
+            self._look()
+
+    def _post(self) -> None:
+        if self._board is not None:
+            with self._posting:
+                self._board.post(self.status)
+
+    def _look(self) -> None:
+        """Say for whom this rank waits, at growing intervals, and when that is over."""
+        assert self._board is not None
+        status = self.status
+        awaited, waited = status.awaited, time.time() - status.since
+        if self._told is not None and awaited != self._told[1]:
+            self._welcome()
+        if awaited is None or waited < self._next_words or status.ending:
+            return
+        suspects = [] if self._another_speaks() else find_suspects(self._board, status)
+        if suspects:
+            self._next_words = 2 * waited
+            self._told = (suspects[0].rank, awaited)
+            self._say(f"waiting for {waited:.0f} s in collective {awaited}: {describe(suspects)}")
+
+    def _welcome(self) -> None:
+        """A wait that was told of is over."""
+        if self._told is not None:
+            self._say(f"rank {self._told[0]} is back; the run goes on")
+            self._told, self._next_words = None, self._patience
+
+    def _another_speaks(self) -> bool:
+        """The lowest rank that waits speaks for all."""
+        assert self._board is not None
+        lower = [other for rank, other in self._board.read().items() if rank < self.status.rank]
+        waiting = [other for other in lower if other.awaited is not None and other.ending == ""]
+        return any(self._board.silence(other, self.status.host) < SILENT_SECONDS for other in waiting)
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(2 * BEAT_SECONDS)
+
+
+def _within(seconds: float, action: Callable[[], None]) -> None:
+    """Do it, but do not wait for ever: a store may have gone with its host."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _one_line(error: BaseException) -> str:
+    words = " ".join(str(error).split())
+    return words if type(error).__name__ == "UserError" else f"{type(error).__name__}: {words}"

@@ -1,0 +1,118 @@
+"""What the guards cost: checksums, stamps, finite tests and the watch, as a share of an epoch's time.
+
+    python -m tests.bench.guards synthetic:nodes=40000,features=128,classes=16,degree=20
+
+CPU seconds of the calling thread, so a busy machine does not disturb the ratio.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from partitioners import PARTITIONERS
+from sancus.comm import stamp
+from sancus.comm.base import Transport
+from sancus.config import Config, FactorSettings
+from sancus.datasets.open import open_graph
+from sancus.exchange import envelope, health
+from sancus.graphs.shards import open_shard
+from sancus.models.settings import ModelSettings
+from sancus.partition import build_shards
+from sancus.plugins import build
+from sancus.run import make_trainer
+from sancus.training import trainer as training
+from sancus.training.settings import TrainingSettings
+from sancus.watch.board import Board, FileNotes
+from sancus.watch.watch import Watch
+from tests.processes import run_ranks
+
+RANKS, WARM, EPOCHS = 2, 2, 10
+CASES = {
+    "cagnet": FactorSettings(
+        plan="block",
+        broadcast="library",
+        reuse_input=False,
+        order="aggregate-first",
+        skip_input_gradient=False,
+    ),
+    "exact, halo": FactorSettings(plan="halo"),
+    "exact, prepost, int2": FactorSettings(plan="prepost", codec="int2"),
+}
+
+
+def measure(transport: Transport, folder: str, case: str) -> dict[str, float]:
+    """CPU seconds an epoch of this rank: in all, and in each guard."""
+    spent: Counter[str] = Counter()
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **flags: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return function(*arguments, **flags)
+            finally:
+                spent[name] += time.thread_time() - began
+
+        return call
+
+    envelope.checksum = timed("payload checksums", stamp.checksum)
+    for name in ("seal", "blank", "unseal"):
+        setattr(stamp.Stamp, name, timed("stamps", getattr(stamp.Stamp, name)))
+    health.finite = training.finite = timed("finite", health.finite)  # type: ignore[attr-defined]
+    watch = Watch(transport.rank, transport.size, 30.0, print)
+    for name in ("started", "waits", "goes_on"):
+        setattr(watch, name, timed("watch", getattr(watch, name)))
+    transport.observer = watch
+    watch._open(Board(FileNotes(Path(folder) / "watch"), transport.size))
+    config = Config(
+        factors=CASES[case],
+        shape=ModelSettings(layers=3, hidden=64),
+        training=TrainingSettings(epochs=WARM + EPOCHS, eval_every=WARM + EPOCHS),
+    )
+    made = make_trainer(config, open_shard(Path(folder), transport.rank), transport, torch.device("cpu"))
+    for epoch in range(WARM):
+        made.train_epoch(epoch)
+    spent.clear()
+    wall, cpu = time.perf_counter(), time.thread_time()
+    for epoch in range(WARM, WARM + EPOCHS):
+        made.train_epoch(epoch)
+    spent["epoch"] = time.thread_time() - cpu
+    spent["epoch, wall"] = time.perf_counter() - wall
+    return {name: seconds / EPOCHS for name, seconds in spent.items()}
+
+
+def main() -> None:
+    graph = sys.argv[1] if len(sys.argv) > 1 else "synthetic:nodes=40000,features=128,classes=16,degree=20"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "shards"
+        partitioner = build("partitioner", PARTITIONERS, "metis")
+        build_shards(open_graph(graph), partitioner, "metis", RANKS, folder, lambda line: None)
+        for backend in ("gloo", "mpi"):
+            for case in CASES:
+                rows = run_ranks(
+                    "tests.bench.guards:measure",
+                    RANKS,
+                    backend=backend,
+                    folder=str(folder),
+                    case=case,
+                    timeout=500,
+                )
+                mean = {key: sum(row.get(key, 0.0) for row in rows) / RANKS for key in rows[0]}
+                whole = mean.pop("epoch")
+                walls = mean.pop("epoch, wall")
+                parts = ", ".join(f"{key} {100 * seconds / whole:.2f} %" for key, seconds in mean.items())
+                print(
+                    f"{backend} {case}: {1e3 * whole:.1f} ms CPU, {1e3 * walls:.1f} ms an epoch; {parts}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The documentation: every command can be read, some pages are walked for real, nothing is out of date."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sancus import flags
+from sancus.cli import app
+from sancus.metrics.declared import METRICS
+from tests.command import TOP
+from tests.documents import DOCS, PAGES, Command, commands
+from tests.walk import furnish, walk
+
+COMMANDS = [command for command in commands() if command.sancus is not None]
+TARGETS = re.findall(r"^([a-z]+):.*##", (TOP / "Makefile").read_text(), re.M)
+SMALL_PNG = 200_000
+
+
+def test_commands_were_found() -> None:
+    assert len(COMMANDS) > 40 and {command.page for command in COMMANDS} >= {"README.md", "docs/start.md"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_every_command_can_be_read(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verb, flags, values, presets and plug-ins exist; nothing is run."""
+    furnish(tmp_path, command.page)
+    monkeypatch.chdir(tmp_path)
+    assert command.sancus is not None
+    words = [re.sub(r"\$[A-Z_]+", "4", word) for word in command.sancus]
+    _, bound, *_ = app.parse_args(words, exit_on_error=False, print_error=False)
+    inner = bound.arguments.get("flags", ())
+    if inner:
+        app.parse_args(["train", "graph.npz", *inner], exit_on_error=False, print_error=False)
+    for preset in bound.arguments.get("presets", ()):
+        app.parse_args(["train", "graph.npz", "--preset", preset], exit_on_error=False, print_error=False)
+
+
+def test_every_make_target_exists() -> None:
+    made = [command.words[1] for command in commands() if command.words[0] == "make"]
+    assert made and set(made) <= set(TARGETS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["docs/start.md", "docs/plugins.md", "docs/multi-node.md"])
+def test_the_first_pages_are_walked(page: str, tmp_path: Path) -> None:
+    ended = [(str(command), result) for command, result in walk(page, tmp_path)]
+    assert ended
+    for command, result in ended:
+        assert result.code == 0, f"{command}\n{result}"
+    if page == "docs/start.md":
+        assert (tmp_path / "report.html").stat().st_size > 1_000_000
+        assert (tmp_path / "runs/compared/report.html").exists()
+    if page == "docs/plugins.md":
+        (losses,) = tmp_path.glob("runs/*/losses.txt")
+        assert len(losses.read_text().splitlines()) == 3
+
+
+def test_the_page_of_flags_is_up_to_date() -> None:
+    assert (TOP / "docs/flags.md").read_text() == flags.page(), "run make docs"
+
+
+def test_every_metric_is_documented() -> None:
+    text = (TOP / "docs/run-files.md").read_text()
+    for metric in METRICS.values():
+        assert f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" in text, metric.name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    here = (TOP / page).parent
+    text = (TOP / page).read_text()
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) + re.findall(r'src="([^"]+)"', text):
+        assert target.startswith("http") or (here / target).exists(), target
+
+
+def test_the_readme_links_every_page_and_pictures_are_small() -> None:
+    readme = (TOP / "README.md").read_text()
+    assert [page for page in DOCS if f"({page})" not in readme] == []
+    for picture in (TOP / "docs").glob("*.png"):
+        assert picture.stat().st_size < SMALL_PNG, picture
