@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 
 def everything() -> bool:
     """Whether all combinations are asked for."""
@@ -13,3 +15,8 @@ def everything() -> bool:
 def at_most(sample: int, full: int) -> int:
     """How often to try."""
     return full if everything() else sample
+
+
+def only_in_full() -> pytest.MarkDecorator:
+    """The mark of what is too slow for `make test`, where something like it is tried already."""
+    return pytest.mark.skipif(not everything(), reason="not in the sample of make test; make faults runs it")

@@ -18,7 +18,7 @@ from tests.faults.sessions import GRAPH, assert_same, train
 from tests.processes import run_ranks
 from tests.strike import assert_all_gone, children_of, ranks_of
 
-EPOCHS = 300
+EPOCHS = 200
 FACTORS = ("--preset", "pipegcn", "--codec", "int8", "--error-feedback")
 WORK = (GRAPH, "--hidden", "8", "--threads", "1", "--checkpoint-every", "10", *FACTORS)
 STALE = (*WORK, "--epochs", str(EPOCHS))

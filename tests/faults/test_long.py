@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sancus.comm.base import Transport
-from tests.faults.counts import everything
+from tests.faults.counts import everything, only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import train
 from tests.faults.test_killed import WORK
@@ -43,14 +43,11 @@ def watch(transport: Transport, out: Path, epochs: int) -> list[dict[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, only_in_full()])])
 def test_nothing_grows(backend: str, tmp_path: Path) -> None:
-    if backend == "mpi" and not everything():
-        pytest.skip("only in make faults: gloo's sample stands for both")
     epochs = 5000 if everything() else 600
     arguments = {"backend": backend, "timeout": 1500, "out": tmp_path / "run", "epochs": epochs}
     for early, late in run_ranks(f"{__name__}:watch", 2, **arguments):
-        print(early, late)
         for name in ("threads", "descriptors", "files"):
             assert late[name] <= early[name], (name, early, late)
         assert late["memory"] - early["memory"] < GROWTH * max(1, epochs // 1000), (early, late)

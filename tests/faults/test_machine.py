@@ -21,6 +21,7 @@ from sancus.errors import UserError
 from sancus.launch import follow_parent
 from sancus.training import durable
 from tests.command import TOP, Process, losses, run, started
+from tests.faults.counts import only_in_full
 from tests.faults.greedy import MARK
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
@@ -130,7 +131,7 @@ def memory_limit(limit: int) -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, only_in_full()])])
 def test_a_rank_that_eats_all_memory_is_named(backend: str, tmp_path: Path) -> None:
     flags = ("--model", "tests.faults.greedy:Eats", "--backend", backend, "--out", tmp_path / "run")
     mark = tmp_path / "mark"
@@ -146,7 +147,7 @@ def test_a_rank_that_eats_all_memory_is_named(backend: str, tmp_path: Path) -> N
     if backend == "gloo":
         assert result.err == "sancus: rank 1 was killed by SIGKILL; all ranks were ended\n", result
     else:
-        assert f"PID {mark.read_text()} RUNNING AT" in result.out, result  # MPICH names the process
+        assert f"PID {mark.read_text()} RUNNING AT" in result.out and "rank 1 " in result.err, result
     record("out of memory in a cgroup: the rank is named", backend, 1, 1, [seconds])
 
 
@@ -192,7 +193,7 @@ def wait_until(process: Process, done: Callable[[], object], what: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, only_in_full()])])
 def test_a_full_disk_is_survived(backend: str, tmp_path: Path) -> None:
     out = tmp_path / "disk" / "run"
     out.parent.mkdir()

@@ -17,7 +17,7 @@ from experiments.network.hosts import Network
 from sancus.comm.base import Transport
 from sancus.launch import EXIT_PEER
 from tests.command import TIMEOUT, environment, losses, metrics, started
-from tests.faults.counts import everything
+from tests.faults.counts import only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import assert_same, train
 from tests.faults.test_killed import WORK
@@ -28,7 +28,7 @@ EPOCHS = 40
 FLAGS = (*WORK, "--epochs", str(EPOCHS))
 RATE, BYTES_A_SECOND = "2mbit", 2e6 / 8
 BLIP_SECONDS = 2.0
-BACKENDS = ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)]
+BACKENDS = ["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, only_in_full()])]
 pytestmark = pytest.mark.slow
 
 
@@ -124,7 +124,7 @@ def undisturbed(transport: Transport, out: Path) -> None:
     train(transport, *FLAGS, "--out", out)
 
 
-@pytest.mark.parametrize("backend", BACKENDS if everything() else BACKENDS[:1])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_slow_link_and_a_blip_are_survived(backend: str, network: Network, tmp_path: Path) -> None:
     def blip() -> None:
         set_link(network, "down")
@@ -135,11 +135,9 @@ def test_a_slow_link_and_a_blip_are_survived(backend: str, network: Network, tmp
     assert set(codes) == {0}, said
     run_ranks(f"{__name__}:undisturbed", 2, backend=backend, out=tmp_path / "whole")
     assert_same(tmp_path / "run", tmp_path / "whole")
-    slow, fast = (metrics(tmp_path / name)[1:] for name in ("run", "whole"))
+    slow = metrics(tmp_path / "run")[1:]
     sent = sum(epoch["wire_bytes"] for epoch in slow)
     waited = sum(epoch["comm_seconds"] + epoch["hidden_seconds"] for epoch in slow)
     assert waited > sent / 2 / BYTES_A_SECOND, "bytes cannot be faster than the link"
-    ratio = sum(epoch["seconds"] for epoch in slow) / sum(epoch["seconds"] for epoch in fast)
-    print(f"{ratio:.1f} times slower at {RATE}")
     record(f"blip of {BLIP_SECONDS:g} s", backend, 1, 1)
     record(f"link limited to {RATE}: same result", backend, 1, 1)

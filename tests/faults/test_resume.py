@@ -12,7 +12,7 @@ from sancus.comm.alone import Alone
 from sancus.comm.base import Transport
 from sancus.errors import UserError
 from tests.command import losses
-from tests.faults.counts import everything
+from tests.faults.counts import everything, only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
 from tests.processes import run_ranks
@@ -51,13 +51,15 @@ def whole_and_resumed(transport: Transport, folder: Path, stops: list[int], name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "ranks"), [("gloo", 3), pytest.param("mpi", 2, marks=pytest.mark.mpi)])
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("backend", "ranks"), [("gloo", 3), pytest.param("mpi", 2, marks=[pytest.mark.mpi, only_in_full()])]
+)
 def test_resumed_equals_uninterrupted(backend: str, ranks: int, tmp_path: Path) -> None:
-    full = everything()
-    stops = list(range(1, EPOCHS)) if full else [5]
-    names = list(SETTINGS) if full or backend == "gloo" else ["pipelined", "auto codec"]
+    stops = list(range(1, EPOCHS)) if everything() else [5]
+    names = list(SETTINGS)
     arguments: dict[str, Any] = {"folder": tmp_path, "stops": stops, "names": names}
-    run_ranks(f"{__name__}:whole_and_resumed", ranks, backend=backend, timeout=280, **arguments)
+    run_ranks(f"{__name__}:whole_and_resumed", ranks, backend=backend, timeout=1200, **arguments)
     for name in names:
         whole = tmp_path / name / "whole"
         assert 1 < len(losses(whole)) <= EPOCHS

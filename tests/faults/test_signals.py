@@ -13,7 +13,7 @@ import pytest
 
 from sancus.comm.alone import Alone
 from tests.command import Launcher, Process, losses, run, started
-from tests.faults.counts import everything
+from tests.faults.counts import everything, only_in_full
 from tests.faults.greedy import MARK
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, newest
@@ -30,7 +30,7 @@ HOW: dict[str, tuple[Launcher | None, str, int]] = {
     "torchrun": ("torchrun", "gloo", 2),
     "alone": (None, "auto", 1),
 }
-SAMPLE = [("gloo", TERM), ("mpi", INT), ("torchrun", TERM), ("alone", USR1)]
+SAMPLE = [("gloo", USR1), ("mpi", INT)]
 ALL = [*((how, number) for how in ("gloo", "mpi", "alone") for number in CODES), ("torchrun", TERM)]
 
 
@@ -93,6 +93,7 @@ def test_a_second_interrupt_ends_ranks_that_cannot_stop(tmp_path: Path) -> None:
     record("a second SIGINT while a rank hangs", "gloo", 1, 1, [seconds])
 
 
+@only_in_full()
 def test_a_second_interrupt_ends_a_single_process(tmp_path: Path) -> None:
     model = ("--model", "tests.faults.greedy:Hangs")
     mark = tmp_path / "mark"
