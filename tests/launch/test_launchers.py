@@ -22,7 +22,7 @@ from tests.strike import LONG, SOON, strike
 
 NODES, FEATURES, CLASSES, HIDDEN, LAYERS, EPOCHS = 301, 12, 4, 8, 3, 10
 GRAPH = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degree=6"
-FLAGS = f"--layers {LAYERS} --hidden {HIDDEN} --dtype float64".split()
+FLAGS = f"--preset exact --layers {LAYERS} --hidden {HIDDEN} --dtype float64".split()
 TIGHT = 1e-9
 
 Train = Callable[..., Path]

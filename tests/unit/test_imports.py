@@ -44,6 +44,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.graphs",
         "sancus.models",
         "sancus.partition",
+        "sancus.presets",
         "sancus.runfiles",
         "sancus.trackers",
     },
