@@ -22,7 +22,7 @@ from tests.strike import LONG, SOON, strike
 
 NODES, FEATURES, CLASSES, HIDDEN, LAYERS, EPOCHS = 301, 12, 4, 8, 3, 10
 GRAPH = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degree=6"
-FLAGS = f"--preset exact --layers {LAYERS} --hidden {HIDDEN} --dtype float64".split()
+FLAGS = f"--layers {LAYERS} --hidden {HIDDEN} --dtype float64".split()
 TIGHT = 1e-9
 
 Train = Callable[..., Path]
@@ -38,7 +38,18 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
         key = (*flags, epochs, launcher, ranks)
         if key not in runs:
             out = folder / str(len(runs))
-            asked = (*FLAGS, *flags, "--epochs", str(epochs), "--checkpoint-every", "5", "--out", out)
+            preset = () if "--preset" in flags else ("--preset", "exact")
+            asked = (
+                *FLAGS,
+                *preset,
+                *flags,
+                "--epochs",
+                str(epochs),
+                "--checkpoint-every",
+                "5",
+                "--out",
+                out,
+            )
             result = run("train", GRAPH, *asked, launcher=launcher, ranks=ranks)
             assert result.code == 0, result
             assert not result.err or launcher != "local", result
