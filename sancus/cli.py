@@ -149,6 +149,8 @@ def train(
     config
         Repeat an earlier run: take graph and settings from its run.json; flags override them.
     """
+    from sancus.graphs.shards import read_manifest
+    from sancus.memory import check_memory
     from sancus.prepare import check, parts_of, prepare
 
     world = launch.detect(os.environ)
@@ -161,6 +163,8 @@ def train(
     check(data, settings, launched=world is not None)
     with closing(say):
         shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
+    if world is None:
+        check_memory(read_manifest(shards), settings, ranks)
     if world is None and ranks > 1:
         launch.spawn(sys.argv[1:], ranks, backend, settings.launch.restarts)
     from sancus.session import Request, run_rank
@@ -301,6 +305,8 @@ def main() -> None:
         _leave(launch.exit_code(stop.number), str(stop))
     except KeyboardInterrupt:
         _leave(launch.EXIT_INTERRUPTED, INTERRUPTED)
+    except MemoryError as error:
+        _leave(launch.EXIT_FAILED, f"out of memory: {error or 'no more can be had'}; see sancus estimate")
     except Exception:
         _leave(launch.EXIT_FAILED, "failed with the error above", traceback.format_exc())
 

@@ -91,6 +91,7 @@ class ForkedRanks:
         self._selector = selectors.DefaultSelector()
         self._selector.register(waker, selectors.EVENT_READ, INTERRUPTED)
         self._children: list[int] = []
+        self._wanted = False  # whether the user killed them
         self.codes: dict[int, int] = {}  # of the ranks that ended
         for rank in range(start.ranks):
             child = self._fork(rank)
@@ -116,6 +117,7 @@ class ForkedRanks:
 
     def kill(self) -> None:
         """Without a word."""
+        self._wanted = True
         self.signal(signal.SIGKILL)
 
     def _fork(self, rank: int) -> int:
@@ -169,12 +171,14 @@ class ForkedRanks:
 
     def _end(self) -> None:
         """Nobody is left behind."""
-        self.kill()
+        self.signal(signal.SIGKILL)
         while len(self.codes) < self._start.ranks:
             self._next()
 
     def _explain(self, rank: int, code: int | None) -> int:
         """Show what the rank at fault had to say; the exit code of the whole."""
+        if self._wanted:
+            return launch.EXIT_FAILED
         if rank and self._log(rank).exists():
             sys.stderr.write(self._log(rank).read_text(errors="replace"))
         if code in (launch.EXIT_USER, launch.EXIT_PIPE):
@@ -309,7 +313,9 @@ def main() -> None:
     backend, ranks, restarts, *argv = sys.argv[1:]
     if backend != "mpi":
         warm_up()
-    sys.exit(run(backend, int(ranks), int(restarts), argv))
+    code = run(backend, int(ranks), int(restarts), argv)
+    sys.stderr.flush()
+    os._exit(code)  # without taking Python apart, in which one more Ctrl-C would be deadly
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
+import xxhash
 
 from sancus.codecs import CODECS
 from sancus.comm import BACKENDS
@@ -60,6 +61,7 @@ class Job:
             watch.follow(self.transport, folder_of(os.environ))
         check_agreement(self.transport, config, self.shard, self.device)
         self.trainer = make_trainer(config, self.shard, self.transport, self.device)
+        torch.manual_seed(_seed_of(config.training.seed, world.rank))
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor | None:
         """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
@@ -178,6 +180,11 @@ def check_agreement(transport: Transport, config: Config, shard: Shard, device: 
                 f"rank {differing[0]} has other {what} than rank 0; "
                 "start all ranks with the same command and files"
             )
+
+
+def _seed_of(seed: int, rank: int) -> int:
+    """For what a user's own model draws from torch: repeatable, and other numbers on every rank."""
+    return xxhash.xxh3_64_intdigest(f"{seed} {rank}".encode())
 
 
 def _device(config: Config, world: World) -> torch.device:

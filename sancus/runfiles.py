@@ -5,6 +5,8 @@ Imports no torch: the directory is checked before any rank starts.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -13,7 +15,7 @@ import shutil
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,9 +33,9 @@ METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoint"
 LOGS = "logs"
 DEFAULT_PARENT = Path("runs")
-OWNER_FILE = ".run"  # which run the directory belongs to: what a restarted rank looks at
+OWNER_FILE = ".run"  # which run the directory belongs to, and locked while that run is at work there
+LAST_ATTEMPT_SECONDS = 10.0  # for which a restarted rank waits for the end of the one before
 ALL_FILES = (
-    OWNER_FILE,
     RUN_FILE,
     METRICS_FILE,
     CHECKPOINTS,
@@ -56,6 +58,9 @@ def check_directory(output: OutputSettings) -> None:
     kept = output.overwrite or output.automatic or _same(out, output.resume)
     if output.out is not None and not kept and holds_run(out):
         raise UserError(f"--out {out} holds a run already; choose another directory, or add --overwrite")
+    with contextlib.suppress(OSError), (out / OWNER_FILE).open() as file:
+        if not _lock(file):
+            raise _busy(out)
     existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise _unwritable(out, f"{existing} is a file")
@@ -74,21 +79,55 @@ def source_of(output: OutputSettings, run: str, attempt: int) -> Path | None:
     return output.resume
 
 
-def open_directory(output: OutputSettings, data: str, preset: str, source: Path | None, run: str) -> Path:
-    """Make the directory of `run`: another run's files there are removed, those of `source` kept."""
+def open_directory(
+    output: OutputSettings, data: str, preset: str, source: Path | None, run: str
+) -> tuple[Path, IO[str]]:
+    """Make the directory of `run`: another run's files there are removed, those of `source` kept.
+
+    Also gives the file that keeps all other runs out as long as it is open.
+    """
     asked = _asked_for(output)
     if asked is None or not _belongs(asked, run):
         check_directory(output)
     try:
         directory = _choose(asked, data, preset)
+        claim = _claim(directory, run)
         if not _same(directory, source):
             _clear(directory)
             if source is not None and (source / METRICS_FILE).exists():
                 shutil.copyfile(source / METRICS_FILE, directory / METRICS_FILE)
-        (directory / OWNER_FILE).write_text(run)
     except OSError as error:
         raise _unwritable(asked or DEFAULT_PARENT, error.strerror or str(error)) from error
-    return directory
+    return directory, claim
+
+
+def _claim(directory: Path, run: str) -> IO[str]:
+    """Make the directory that of `run`; refused where another run is at work there."""
+    until = time.monotonic() + (LAST_ATTEMPT_SECONDS if _belongs(directory, run) else 0.0)
+    file = (directory / OWNER_FILE).open("a+")
+    while not _lock(file):
+        if time.monotonic() > until:
+            raise _busy(directory)
+        time.sleep(0.05)
+    file.truncate(0)
+    file.write(run)
+    file.flush()
+    return file
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock a file until it is closed, or its process ends; whether nobody else had it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True
+
+
+def _busy(directory: Path) -> UserError:
+    return UserError(f"--out {directory}: another run is at work there; choose another directory, or wait")
 
 
 def _asked_for(output: OutputSettings) -> Path | None:

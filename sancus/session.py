@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import torch
@@ -93,6 +93,7 @@ class Session:
         self.log = RankLog(job.transport.ledger)
         self.directory = Path()  # of the run, on all ranks
         self.out: Path | None = None  # the same, where it is written: on rank 0
+        self.claim: IO[str] | None = None  # keeps other runs out of the directory
         self.writer: MetricsWriter | None = None
         self.earlier = Bill()
         self.seconds_before = 0.0
@@ -102,6 +103,13 @@ class Session:
 
     def run(self) -> dict[str, Any] | None:
         """Train; the contents of `run.json` on rank 0. A signal raises `Stopped`, with the work saved."""
+        try:
+            return self._run()
+        finally:
+            if self.claim is not None:
+                self.claim.close()
+
+    def _run(self) -> dict[str, Any] | None:
         output, trainer = self.request.config.output, self.job.trainer
         interrupt = Interrupt()
         trainer.stop_signal = lambda: interrupt.received
@@ -135,7 +143,8 @@ class Session:
             source = runfiles.source_of(config.output, run, attempt)
             if source is None and (config.output.automatic or attempt):
                 self.say("no checkpoint yet: the run starts at the beginning")
-            opened = runfiles.open_directory(config.output, self.request.data, config.preset, source, run)
+            named = (self.request.data, config.preset)
+            opened, self.claim = runfiles.open_directory(config.output, *named, source, run)
             return [str(opened), None if source is None else str(source)]
 
         opened = json.dumps(self._on_rank_zero(open_directory)).encode()
@@ -154,6 +163,8 @@ class Session:
         saved = self._checkpoint()
         self.job.transport.close()
         resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
+        if self.job.world.launcher != "local" and launch.RUN not in os.environ:
+            resume += f", started by {self.job.world.launcher} as before"
         how = resume if saved else "nothing was saved"
         return Stopped(number, f"stopped by {name} after epoch {epoch}; {how}")
 
@@ -217,17 +228,28 @@ class Session:
         if self.out is None or logits is None:
             return None
         run = self._describe(bill, memory)
-        decisions = crossing.decisions.as_array()
+        try:
+            self._write_files(self.out, run, logits, measured)
+        except OSError as error:
+            raise UserError(
+                f"cannot write the run's last files to {self.out}: {error.strerror}; free space, then finish "
+                f"with: sancus train --resume {shlex.quote(str(self.out))}"
+            ) from error
+        return run
+
+    def _write_files(self, out: Path, run: dict[str, Any], logits: torch.Tensor, measured: list[Any]) -> None:
+        """What rank 0 leaves at the end."""
+        trainer = self.job.trainer
+        decisions = trainer.exchange.crossing.decisions.as_array()
         drift = join_drift(measured, decisions.shape)
-        runfiles.write_arrays(self.out / "decisions.npz", decisions=decisions, drift=drift)
+        runfiles.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
         prediction = (logits > 0) if trainer.task.labels.dim() == 2 else logits.argmax(dim=1)
-        runfiles.write_arrays(self.out / "predictions.npz", prediction=prediction.cpu().numpy())
-        runfiles.write_json(self.out / runfiles.RUN_FILE, run)
+        runfiles.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
+        runfiles.write_json(out / runfiles.RUN_FILE, run)
         assert self.writer is not None
         self.writer.close()
         self.tracker.finish(run)
-        write_report(self.out)
-        return run
+        write_report(out)
 
     def _beginning(self) -> dict[str, Any]:
         """What `run.json` holds from the start, so that a killed run can be shown and repeated."""

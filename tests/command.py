@@ -55,9 +55,10 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
     cwd: Path | None = None,
+    prefix: Sequence[str] = (),
 ) -> Result:
     """`sancus args` until it ends; code 124 says that it had to be killed at the deadline."""
-    with started(*args, launcher=launcher, ranks=ranks, env=env, cwd=cwd) as process:
+    with started(*args, launcher=launcher, ranks=ranks, env=env, cwd=cwd, prefix=prefix) as process:
         return process.finish(timeout)
 
 
@@ -104,6 +105,14 @@ class Process:
             assert time.monotonic() < deadline, f"no {text!r} in {path}\n{self._result(-1)}"
             time.sleep(0.05)
 
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._child.poll() is None
+
+    def errors(self) -> str:
+        """What it has written to stderr so far."""
+        return self._files[1].read_text(errors="replace")
+
     def kill(self) -> None:
         """Kill the whole session, if anything of it is left."""
         with contextlib.suppress(ProcessLookupError):
@@ -122,10 +131,15 @@ def started(
     ranks: int = 1,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    prefix: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Iterator[Process]:
-    """The same, while it runs: for tests that send signals."""
+    """The same, while it runs: for tests that send signals.
+
+    `prefix` is a program that starts the command (`nsenter …`), `options` are those of torchrun.
+    """
     with tempfile.TemporaryDirectory(prefix="sancus-test-") as folder:
-        command = _command([str(arg) for arg in args], launcher, ranks)
+        command = [*prefix, *_command([str(arg) for arg in args], launcher, ranks, options)]
         process = Process(command, environment(env), cwd or home(), Path(folder))
         try:
             yield process
@@ -172,11 +186,11 @@ def read_run(directory: Path) -> dict[str, Any]:
     return content
 
 
-def _command(args: list[str], launcher: Launcher | None, ranks: int) -> list[str]:
+def _command(args: list[str], launcher: Launcher | None, ranks: int, options: Sequence[str]) -> list[str]:
     module = ["-m", "sancus", *args]
     if launcher == "torchrun":
         endpoint = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-        return [program("torchrun"), *endpoint, "--nproc-per-node", str(ranks), *module]
+        return [program("torchrun"), *endpoint, *options, "--nproc-per-node", str(ranks), *module]
     if launcher == "mpiexec":
         return [program("mpiexec"), "-n", str(ranks), sys.executable, *module]
     if launcher == "local":

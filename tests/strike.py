@@ -29,6 +29,19 @@ def children_of(pid: int) -> set[int]:
     return found - {pid}
 
 
+def ranks_of(pid: int) -> dict[int, int]:
+    """Rank and process of what a launcher has started; some may end while we look."""
+    found = dict[int, int]()
+    for child in children_of(pid):
+        try:
+            rank = rank_of(child)
+        except OSError:
+            continue
+        if rank is not None:
+            found[rank] = child
+    return found
+
+
 def rank_of(pid: int) -> int | None:
     """The rank that a launcher gave a process: forked ranks have it in their name."""
     name = Path(f"/proc/{pid}/comm").read_text().strip()

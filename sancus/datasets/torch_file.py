@@ -6,9 +6,9 @@ Read are a dictionary with the fields of a `Data`, a saved `Data` object, and wh
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, ClassVar
 
 from sancus.datasets.archive import check_ratio, line
@@ -66,7 +66,7 @@ def load_tensors(path: Path) -> Any:
                 check_ratio(path, sum(info.file_size for info in archive.infolist()), path.stat().st_size)
         with torch.serialization.safe_globals([(Plain, name) for name in PYG_CLASSES]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+    except UnpicklingError as error:
         reason = line(error)
         named = reason.partition("GLOBAL ")[2].split(" ")[0] if "GLOBAL " in reason else ""
         said = f"names {named}, which could run code" if named else "is damaged, or no file of torch.save"

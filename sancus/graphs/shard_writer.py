@@ -8,7 +8,6 @@ takes its name at the end.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
@@ -29,7 +28,7 @@ from sancus.graphs.normalise import row_sums
 from sancus.graphs.order import Order, block_order
 from sancus.graphs.pieces import Ids, row_pieces, take_columns
 from sancus.graphs.shard_files import ShardFolder
-from sancus.graphs.shards import FORMAT, MANIFEST, checksum_of_facts, describe
+from sancus.graphs.shards import FORMAT, MANIFEST, checksum_of_facts, describe, manifest_text
 
 OPEN_FILES = 64  # ranks whose features are written in one pass
 TURNED_ENTRIES = 1 << 26  # entries of the transposed adjacency that are held at a time
@@ -83,7 +82,7 @@ def write_shards(
             "checksums": {name: value for folder in folders for name, value in folder.checksums.items()},
         }
         manifest["checksum"] = checksum_of_facts(manifest)
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        (partial / MANIFEST).write_text(manifest_text(manifest))
         os.replace(partial, target)
     except OSError as error:
         raise UserError(

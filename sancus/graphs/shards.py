@@ -118,15 +118,18 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     damage = UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        text = path.read_text()
+        manifest: dict[str, Any] = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise damage from error
+    if not isinstance(manifest, dict):
+        raise damage
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{directory} has shard format {manifest.get('format')}, this version reads {FORMAT}; "
             "delete it and run again"
         )
-    if manifest.pop("checksum", None) != checksum_of_facts(manifest):
+    if manifest_text(manifest) != text or manifest.pop("checksum", None) != checksum_of_facts(manifest):
         raise damage
     return manifest
 
@@ -148,8 +151,13 @@ def describe(graph: Graph) -> dict[str, Any]:
     }
 
 
+def manifest_text(manifest: dict[str, Any]) -> str:
+    """The one spelling of a manifest: a byte that changed is noticed even where no fact did."""
+    return json.dumps(manifest, indent=1)
+
+
 def checksum_of_facts(manifest: dict[str, Any]) -> str:
-    """Of the facts, not of their spelling in the file."""
+    """Of the facts, in any order."""
     return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
 
 

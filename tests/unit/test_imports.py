@@ -65,6 +65,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.presets",
         "sancus.trackers",
     },  # for their tables, which names exist, and their settings
+    "sancus.memory": {"sancus.config", "sancus.models"},
     "sancus.presets": set(),
     "sancus.interrupt": {"sancus.launch"},
     "sancus.launch": {"sancus.config", "sancus.comm", "sancus.local", "sancus.run"},
@@ -123,6 +124,7 @@ BEFORE_TORCH = (
     "sancus/graphs/graph.py",
     "sancus/launch.py",
     "sancus/logs.py",
+    "sancus/memory.py",
     "sancus/progress.py",
     "sancus/trackers",
     "sancus/plugins.py",

@@ -1,0 +1,96 @@
+"""kill -9 of any rank at any moment: the run goes on from its last checkpoint, and ends as if nothing was."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sancus.comm.base import Transport
+from tests.command import Launcher, Process, started
+from tests.faults.counts import at_most
+from tests.faults.record import record
+from tests.faults.sessions import GRAPH, assert_same, train
+from tests.processes import run_ranks
+from tests.strike import assert_all_gone, children_of, ranks_of
+
+EPOCHS = 300
+FACTORS = ("--preset", "pipegcn", "--codec", "int8", "--error-feedback")
+WORK = (GRAPH, "--hidden", "8", "--threads", "1", "--checkpoint-every", "10", *FACTORS)
+STALE = (*WORK, "--epochs", str(EPOCHS))
+LATEST = 2.0  # seconds after its start at which a rank is killed
+DEADLINE = 240.0
+
+
+def undisturbed(transport: Transport, out: Path) -> None:
+    train(transport, *STALE, "--out", out)
+
+
+def kill_often(process: Process, kills: int, ranks: int, seed: int) -> tuple[list[float], set[int]]:
+    """Kill random ranks at random moments until there were so many, or the run ended before.
+
+    Seconds from each kill until all ranks run anew, and all processes that were seen.
+    """
+    draws, seconds, seen = random.Random(seed), list[float](), set[int]()
+    deadline = time.monotonic() + DEADLINE
+    before = dict[int, int]()
+    killed = 0.0
+    while process.alive():
+        now = ranks_of(process.pid)
+        fresh = len(now) == ranks and not set(now.values()) & set(before.values())
+        if fresh and killed:
+            seconds.append(time.monotonic() - killed)
+            killed = 0.0
+        if fresh and len(seconds) < kills:
+            time.sleep(draws.uniform(0, LATEST))
+            seen |= children_of(process.pid)
+            target = now[draws.randrange(ranks)]
+            if target in children_of(process.pid):
+                os.kill(target, signal.SIGKILL)
+                killed, before = time.monotonic(), now
+        assert time.monotonic() < deadline, process.finish(0)
+        time.sleep(0.02)
+    return seconds, seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("launcher", "backend", "ranks", "sample", "full"),
+    [
+        ("local", "gloo", 3, 3, 50),
+        ("torchrun", "gloo", 2, 1, 20),
+        pytest.param("local", "mpi", 2, 1, 50, marks=pytest.mark.mpi),
+    ],
+    ids=["gloo", "torchrun", "mpi"],
+)
+def test_killed_ranks_do_no_harm(
+    launcher: Launcher, backend: str, ranks: int, sample: int, full: int, tmp_path: Path
+) -> None:
+    run_ranks(f"{__name__}:undisturbed", ranks, backend=backend, out=tmp_path / "undisturbed")
+    flags = ("train", *STALE, "--backend", backend)
+    restarts = ["--restarts", "100"] if launcher == "local" else []
+    seconds: list[float] = []
+    for number in range(1000):
+        out, wanted = tmp_path / str(number), min(5, at_most(sample, full) - len(seconds))
+        if wanted <= 0:
+            break
+        options = ("--max-restarts", "100") if launcher == "torchrun" else ()
+        command = (*flags, *restarts, "--out", out)
+        with started(*command, launcher=launcher, ranks=ranks, options=options) as process:
+            took, seen = kill_often(process, wanted, ranks, seed=number)
+            result = process.finish(DEADLINE)
+        assert result.code == 0, result
+        assert_same(out, tmp_path / "undisturbed")
+        assert_all_gone(seen)
+        if launcher == "local":
+            assert result.err.count("sancus: starting again") == len(took), result
+        if launcher == "local" and backend == "gloo":
+            assert result.err.count(" was killed by SIGKILL; all ranks were ended") == len(took), result
+        seconds += took
+    assert seconds
+    record(f"kill -9 of a rank at a random moment ({launcher})", backend, len(seconds), len(seconds), seconds)

@@ -1,0 +1,140 @@
+"""Ranks on hosts of their own: a link that is cut, a link that is gone for 2 seconds, a slow link."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from experiments.network import hosts, launch
+from experiments.network.hosts import Network
+from sancus.comm.base import Transport
+from sancus.launch import EXIT_PEER
+from tests.command import TIMEOUT, environment, losses, metrics, started
+from tests.faults.counts import everything
+from tests.faults.record import record
+from tests.faults.sessions import assert_same, train
+from tests.faults.test_killed import WORK
+from tests.processes import run_ranks
+
+EPOCHS = 40
+FLAGS = (*WORK, "--epochs", str(EPOCHS))
+RATE, BYTES_A_SECOND = "2mbit", 2e6 / 8
+BLIP_SECONDS = 2.0
+BACKENDS = ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Two hosts with slow links."""
+    reason = hosts.unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    with hosts.Network(2, RATE) as network:
+        yield network
+
+
+def set_link(network: Network, state: str) -> None:
+    """The second host's cable, at the switch."""
+    assert network.head is not None
+    subprocess.run(network.head.on_its_network(["ip", "link", "set", "port1", state]), check=True)
+
+
+def disturbed(
+    network: Network, backend: str, out: Path, timeout: int, disturb: Callable[[], None]
+) -> tuple[list[int], str]:
+    """One rank on each host, disturbed in the middle: exit codes, and what all said."""
+    run = _by_mpiexec if backend == "mpi" else _by_hand
+    flags = [*FLAGS, "--timeout", str(timeout), "--backend", backend, "--out", str(out)]
+    return run(network, flags, out / "metrics.jsonl", disturb)
+
+
+def _by_hand(
+    network: Network, flags: list[str], progress: Path, disturb: Callable[[], None]
+) -> tuple[list[int], str]:
+    """No launcher that ends the others: each rank must find its own end."""
+    address = {"MASTER_ADDR": network.hosts[0].address, "MASTER_PORT": launch.PORT, "WORLD_SIZE": "2"}
+    with ExitStack() as stack:
+        ranks = [
+            stack.enter_context(
+                started(
+                    "train",
+                    *flags,
+                    prefix=host.command([]),
+                    env=launch.OVER_THE_LINK | address | {"RANK": str(number), "LOCAL_WORLD_SIZE": "1"},
+                )
+            )
+            for number, host in enumerate(network.hosts)
+        ]
+        ranks[0].wait_for(progress, '"epoch": 5')
+        disturb()
+        results = [rank.finish(TIMEOUT) for rank in ranks]
+    return [result.code for result in results], "".join(result.err for result in results)
+
+
+def _by_mpiexec(
+    network: Network, flags: list[str], progress: Path, disturb: Callable[[], None]
+) -> tuple[list[int], str]:
+    log, program = progress.parent.with_suffix(".log"), ["-m", "sancus", "train", *flags]
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(
+            launch.run_ranks, network, program, "mpiexec", env=environment(), timeout=TIMEOUT, log=log
+        )
+        while not (progress.exists() and '"epoch": 5' in progress.read_text()):
+            assert not run.done(), log.read_text()
+            time.sleep(0.05)
+        disturb()
+        code = run.result()
+    return [code], log.read_text()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_cut_link_ends_all_ranks(backend: str, network: Network, tmp_path: Path) -> None:
+    timeout, moments = 5, list[float]()
+
+    def cut() -> None:
+        set_link(network, "down")
+        moments.append(time.monotonic())
+
+    codes, said = disturbed(network, backend, tmp_path / "run", timeout, cut)
+    seconds = time.monotonic() - moments[0]
+    assert "Traceback" not in said, said
+    if backend == "gloo":
+        assert codes == [EXIT_PEER, EXIT_PEER], said
+        assert all(f"rank {rank}: " in said for rank in (0, 1)), said
+    else:
+        assert codes[0] not in (0, 124), said
+    assert " failed after " in said, said
+    assert 5 < len(losses(tmp_path / "run")) < EPOCHS
+    record(f"link cut (--timeout {timeout})", backend, 1, 1, [seconds])
+
+
+def undisturbed(transport: Transport, out: Path) -> None:
+    train(transport, *FLAGS, "--out", out)
+
+
+@pytest.mark.parametrize("backend", BACKENDS if everything() else BACKENDS[:1])
+def test_a_slow_link_and_a_blip_are_survived(backend: str, network: Network, tmp_path: Path) -> None:
+    def blip() -> None:
+        set_link(network, "down")
+        time.sleep(BLIP_SECONDS)  # how long the blip lasts, not a wait for anything
+        set_link(network, "up")
+
+    codes, said = disturbed(network, backend, tmp_path / "run", 60, blip)
+    assert set(codes) == {0}, said
+    run_ranks(f"{__name__}:undisturbed", 2, backend=backend, out=tmp_path / "whole")
+    assert_same(tmp_path / "run", tmp_path / "whole")
+    slow, fast = (metrics(tmp_path / name)[1:] for name in ("run", "whole"))
+    sent = sum(epoch["wire_bytes"] for epoch in slow)
+    waited = sum(epoch["comm_seconds"] + epoch["hidden_seconds"] for epoch in slow)
+    assert waited > sent / 2 / BYTES_A_SECOND, "bytes cannot be faster than the link"
+    ratio = sum(epoch["seconds"] for epoch in slow) / sum(epoch["seconds"] for epoch in fast)
+    print(f"{ratio:.1f} times slower at {RATE}")
+    record(f"blip of {BLIP_SECONDS:g} s", backend, 1, 1)
+    record(f"link limited to {RATE}: same result", backend, 1, 1)
