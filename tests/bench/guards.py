@@ -30,7 +30,6 @@ from sancus.plugins import build
 from sancus.run import make_trainer
 from sancus.training import trainer as training
 from sancus.training.settings import TrainingSettings
-from sancus.watch.board import Board, FileNotes
 from sancus.watch.watch import Watch
 from tests.processes import run_ranks
 
@@ -69,8 +68,7 @@ def measure(transport: Transport, folder: str, case: str) -> dict[str, float]:
     watch = Watch(transport.rank, transport.size, 30.0, print)
     for name in ("started", "waits", "goes_on"):
         setattr(watch, name, timed("watch", getattr(watch, name)))
-    transport.observer = watch
-    watch._open(Board(FileNotes(Path(folder) / "watch"), transport.size))
+    watch.follow(transport, Path(folder) / "watch")
     config = Config(
         factors=CASES[case],
         shape=ModelSettings(layers=3, hidden=64),
