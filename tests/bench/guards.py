@@ -27,6 +27,7 @@ from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
 from sancus.partition import build_shards
 from sancus.plugins import build
+from sancus.progress import SILENT
 from sancus.run import make_trainer
 from sancus.training import trainer as training
 from sancus.training.settings import TrainingSettings
@@ -91,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "shards"
         partitioner = build("partitioner", PARTITIONERS, "metis")
-        build_shards(open_graph(graph), partitioner, "metis", RANKS, folder, lambda line: None)
+        build_shards(open_graph(graph), partitioner, "metis", RANKS, folder, SILENT)
         for backend in ("gloo", "mpi"):
             for case in CASES:
                 rows = run_ranks(
