@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +19,9 @@ class Decisions:
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-        self._log: dict[int, dict[Stream, Answer]] = {}
+        self._log: dict[Stream, array[int]] = {}  # a byte an epoch, as long as the last use
+        self._now: dict[Stream, Answer] = {}  # of the current epoch
+        self._epochs = 0
         self._first: dict[Stream, int] = {}
         self._version: dict[Stream, int] = {}
         self._ages: dict[Stream, int | None] = {}  # in the current epoch, when the answer was given
@@ -28,7 +32,8 @@ class Decisions:
     def begin_epoch(self, epoch: int) -> None:
         """Open the log of an epoch."""
         self.epoch = epoch
-        self._log[epoch] = {}
+        self._epochs = epoch + 1
+        self._now = {}
         self._ages = {}
         self.max_age = 0
 
@@ -45,8 +50,8 @@ class Decisions:
 
         After LATER the version is this epoch's, but this epoch goes on with the one before.
         """
-        assert self.epoch in self._log, "begin_epoch comes before the first exchange"
-        if stream in self._log[self.epoch]:
+        assert self.epoch >= 0, "begin_epoch comes before the first exchange"
+        if stream in self._now:
             raise UserError(
                 f"layer {stream.layer} was exchanged twice in one {stream.direction} pass; "
                 "a model must give every propagate and rows a layer number of its own"
@@ -57,6 +62,7 @@ class Decisions:
         if answer != SKIP:
             self._version[stream] = self.epoch
             self._first.setdefault(stream, self.epoch)
+        self._now[stream] = answer
         self._enter(self.epoch, stream, answer)
 
     def sent(self) -> dict[Stream, tuple[int, int]]:
@@ -69,12 +75,12 @@ class Decisions:
 
     def of_epoch(self, owner: int) -> list[tuple[Stream, Answer, int | None]]:
         """An owner's streams in the current epoch: the answer, and the age of what receivers held."""
-        answers = self._log[self.epoch].items()
+        answers = self._now.items()
         return [(stream, answer, self._ages[stream]) for stream, answer in answers if stream.owner == owner]
 
     def counts(self) -> tuple[int, int]:
         """Sends and skips of the current epoch, over all owners."""
-        answers = self._log[self.epoch].values()
+        answers = self._now.values()
         sends = sum(answer != SKIP for answer in answers)
         return sends, len(answers) - sends
 
@@ -90,20 +96,20 @@ class Decisions:
     def as_array(self) -> npt.NDArray[np.int8]:
         """`[epochs, layers, 2, p]`: 1 SEND, 0 SKIP, 2 LATER, −1 where a stream was not used."""
         layers = 1 + max((stream.layer for stream in self.streams()), default=-1)
-        epochs = 1 + max(self._log, default=-1)
-        array = np.full((epochs, layers, len(DIRECTIONS), self._ranks), UNUSED, np.int8)
-        for epoch, answers in self._log.items():
-            for stream, answer in answers.items():
-                place = (epoch, stream.layer, DIRECTIONS.index(stream.direction), stream.owner)
-                array[place] = answer
-        return array
+        found = np.full((self._epochs, layers, len(DIRECTIONS), self._ranks), UNUSED, np.int8)
+        for stream, answers in self._log.items():
+            found[: len(answers), stream.layer, DIRECTIONS.index(stream.direction), stream.owner] = answers
+        return found
 
-    def restore(self, array: npt.NDArray[np.int8]) -> None:
+    def restore(self, found: npt.NDArray[np.int8]) -> None:
         """Take over the log of an earlier process; versions come with the histories."""
-        for epoch, layer, side, owner in np.argwhere(array != UNUSED).tolist():
+        self._epochs = len(found)
+        for epoch, layer, side, owner in np.argwhere(found != UNUSED).tolist():
             stream = Stream(layer, DIRECTIONS[side], owner)
-            self._enter(epoch, stream, Answer(array[epoch, layer, side, owner]))
+            self._enter(epoch, stream, Answer(found[epoch, layer, side, owner]))
 
     def _enter(self, epoch: int, stream: Stream, answer: Answer) -> None:
-        self._log.setdefault(epoch, {})[stream] = answer
+        answers = self._log.setdefault(stream, array("b"))
+        answers.extend([UNUSED] * (epoch - len(answers)))
+        answers.append(answer)
         self._counts.setdefault(stream, [0, 0])[answer != SKIP] += 1

@@ -7,30 +7,26 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sancus.metrics.declared import METRICS
 
 
-class MetricsWriter:
-    """Appends declared metrics to a file."""
+class EpochLines:
+    """A file with a line of JSON an epoch, written at once; also `logs/rank-N.jsonl`."""
 
     def __init__(self, path: Path, first_epoch: int = 0) -> None:
-        """Start a new file, or keep the epochs before `first_epoch` of an existing one."""
-        path.write_text(kept_before(path, first_epoch))
+        """Start a new file, or keep the epochs before `first_epoch` of an existing one, all or nothing."""
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(kept_before(path, first_epoch))
+        os.replace(partial, path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._left = b""
         self.trouble: str | None = None  # why the last lines could not be written yet
 
-    def write(self, record: Mapping[str, float | int | None]) -> None:
-        """One epoch; a name that is not declared is a bug. JSON has no infinity: it becomes null.
-
-        What a full disk refuses is kept, and written as soon as there is room.
-        """
-        assert set(record) == set(METRICS), set(record) ^ set(METRICS)
-        plain = {
-            name: value if value is None or math.isfinite(value) else None for name, value in record.items()
-        }
-        self._left += json.dumps(plain).encode() + b"\n"
+    def append(self, content: Mapping[str, Any]) -> None:
+        """One more line. What a full disk refuses is kept, and written as soon as there is room."""
+        self._left += json.dumps(content).encode() + b"\n"
         try:
             while self._left:
                 self._left = self._left[os.write(self._file, self._left) :]
@@ -41,6 +37,17 @@ class MetricsWriter:
     def close(self) -> None:
         """Done."""
         os.close(self._file)
+
+
+class MetricsWriter(EpochLines):
+    """Appends declared metrics to a file."""
+
+    def write(self, record: Mapping[str, float | int | None]) -> None:
+        """One epoch; a name that is not declared is a bug. JSON has no infinity: it becomes null."""
+        assert set(record) == set(METRICS), set(record) ^ set(METRICS)
+        self.append(
+            {name: value if value is None or math.isfinite(value) else None for name, value in record.items()}
+        )
 
 
 def kept_before(path: Path, first_epoch: int) -> str:

@@ -6,10 +6,9 @@ drift]`: the age of what receivers held when the answer was given, and the drift
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from sancus.metrics.writer import kept_before
+from sancus.metrics.writer import EpochLines
 from sancus.training.trainer import Trainer
 
 FIGURES = ("seconds", "comm_seconds", "loss", "wire_bytes", "saved_bytes", "history_bytes")
@@ -21,9 +20,7 @@ class StreamLog:
     def __init__(self, folder: Path, rank: int, first_epoch: int = 0) -> None:
         """A new file, or what an earlier process wrote of the epochs before `first_epoch`."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"rank-{rank}.jsonl"
-        path.write_text(kept_before(path, first_epoch))
-        self._file = path.open("a")
+        self._lines = EpochLines(folder / f"rank-{rank}.jsonl", first_epoch)
         self._rank = rank
 
     def write(self, trainer: Trainer) -> None:
@@ -34,5 +31,4 @@ class StreamLog:
             for stream, answer, age in crossing.decisions.of_epoch(self._rank)
         ]
         line = {"epoch": crossing.epoch} | {name: trainer.figures[name] for name in FIGURES}
-        self._file.write(json.dumps(line | {"streams": streams}) + "\n")
-        self._file.flush()
+        self._lines.append(line | {"streams": streams})

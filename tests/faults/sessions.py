@@ -77,6 +77,7 @@ def train(
 
     with (
         mock.patch("sancus.run.connect", return_value=transport),
+        mock.patch("sancus.session.open_log"),  # of which a process has one
         mock.patch.object(transport, "close"),
         mock.patch.object(Trainer, "train_epoch", hooked),
         mock.patch.dict(os.environ, {launch.RUN: uuid.uuid4().hex}),
