@@ -8,6 +8,7 @@ TORCH := 2.13.0
 TRAIN_ARGS ?= synthetic --ranks 2
 TRAIN_OUT ?= runs/synthetic
 PYTEST_ARGS ?=
+FAULTS ?= 3
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -58,6 +59,18 @@ sanitize: setup  ## run the kernel tests on a build of the C code with sanitizer
 
 docs: setup  ## write docs/flags.md from the configuration
 	$(BIN)/python -m sancus.flags > docs/flags.md
+
+# Cases that are cheap have counts of their own; FAULTS is how often the others are tried.
+faults: setup  ## every fault, with full counts (up to an hour); the table goes into docs/faults.md
+	@lines=$$(mktemp) && trap 'rm -f "$$lines"' EXIT && status=0; \
+	SANCUS_FAULTS=$(FAULTS) SANCUS_FAULTS_OUT="$$lines" $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS) || status=$$?; \
+	$(BIN)/python -m tests.faults.table "$$lines" docs/faults.md && exit $$status
+
+# Strict: where the service of vulnerabilities cannot be reached, that is an error, not "nothing found".
+audit:  ## look up known vulnerabilities of requirements/lock.txt, in a throw-away environment
+	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && \
+	$(PYTHON) -m venv "$$temp/venv" && "$$temp/venv/bin/pip" install -qq pip-audit && \
+	"$$temp/venv/bin/pip-audit" --strict --disable-pip --no-deps --progress-spinner off -r requirements/lock.txt
 
 # Fresh environment, newest versions within setup.py's ranges, written down. Local versions (+cpu) and the
 # CUDA packages are left out, so that the same file serves machines with and without a GPU.
