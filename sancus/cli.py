@@ -24,7 +24,7 @@ from sancus.config import Config, flatten
 from sancus.errors import UserError
 from sancus.interrupt import Stopped
 from sancus.logs import note_end
-from sancus.presets import preset_settings
+from sancus.presets import DEFAULT, preset_settings
 from sancus.progress import speaker
 
 Flat = Parameter(name="*")
@@ -67,7 +67,8 @@ def _field_name(flag: str) -> str:
 def _defaults(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
     """Fill flags that were not typed: from a typed `--preset`, then `--config`, then `--resume`.
 
-    A preset that only the file names comes last: it completes a file that does not hold all settings.
+    A preset that only the file names comes last: it completes a file that does not hold all settings. Where
+    nobody names one, it is the default.
     """
     flags = _Flags(arguments)
     if "preset" not in flags:
@@ -79,9 +80,10 @@ def _defaults(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentC
         flags.fill(_repeatable(_read_config(Path(config))), f"--config {config}")
     if resume not in (None, "auto"):
         flags.fill(_repeatable(_settings_of_run(Path(resume))), f"--resume {resume}")
+    flags.fill({"preset": DEFAULT}, "the default")
     named = flags.typed("preset")
-    if named is not None:
-        flags.fill(preset_settings(named), f"preset {named}")
+    assert named is not None
+    flags.fill(preset_settings(named), f"preset {named}")
 
 
 def _repeatable(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.plans import AUTO, PLANS
 from sancus.plugins import Table, choices, parse
-from sancus.presets import preset_settings
+from sancus.presets import DEFAULT, preset_settings
 from sancus.trackers import TRACKERS
 from sancus.training.settings import TrainingSettings
 from staleness import POLICIES
@@ -165,6 +165,11 @@ class OutputSettings:
         return self.resume == Path("auto")
 
 
+def _of_the_command_line(_: str) -> str:
+    """The preset that `sancus train` takes where none is named; in Python it is `exact`."""
+    return DEFAULT
+
+
 def _flags(title: str, order: int) -> Parameter:
     """The fields of a section become plain flags, under a heading of their own in `--help`."""
     return Parameter(name="*", group=Group(title, sort_key=order))
@@ -174,7 +179,7 @@ def _flags(title: str, order: int) -> Parameter:
 class Config:
     """A complete run."""
 
-    preset: str = "exact"
+    preset: Annotated[str, Parameter(show_default=_of_the_command_line)] = "exact"
     """Named settings: see `sancus list`. Flags override what a preset sets."""
     factors: Annotated[FactorSettings, _flags("Factors of the traffic", 1)] = field(
         default_factory=FactorSettings

@@ -30,6 +30,7 @@ from sancus.models import MODELS
 from sancus.models.contract import given_names
 from sancus.partition import build_shards
 from sancus.plugins import build, load, parse, settings_of
+from sancus.presets import PRESETS
 from sancus.progress import SILENT, Speaker
 from sancus.trackers.base import check_tracker
 
@@ -37,6 +38,8 @@ from sancus.trackers.base import check_tracker
 OURS = {"plan": frozenset({"operator", "bench"})}
 # Plug-ins that need nothing to be made, and no torch: their settings are checked by making one.
 PURE = ("partitioner", "policy")
+# Specs of presets, which are right: to look at their classes would take the time to import torch.
+KNOWN = frozenset(value for preset in PRESETS.values() for value in preset.settings.values())
 
 
 def check(data: str, config: Config, *, launched: bool) -> None:
@@ -51,7 +54,7 @@ def check(data: str, config: Config, *, launched: bool) -> None:
         parsed = parse(kind, table, spec)
         if kind in PURE:
             build(kind, table, spec)
-        elif parsed.settings or parsed.name not in table:
+        elif spec not in KNOWN and (parsed.settings or parsed.name not in table):
             ours = given_names(load(kind, parsed)) if kind == "model" else OURS.get(kind, frozenset())
             settings_of(kind, parsed, ours)
     check_tracker(config.output.track)

@@ -9,6 +9,7 @@ from sancus.errors import UserError
 from sancus.plugins import choices
 
 Settings = Mapping[str, str | bool | float]
+DEFAULT = "lean"  # of the command line
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,7 @@ def _features(shard: Shard, bench: Workbench, *, normalise: bool) -> torch.Tenso
     if sp.issparse(x):
         return bench.matrix(sp.csr_array(sp.diags_array(scale) @ x) if normalise else x)
     dense = torch.from_numpy(np.array(x)).to(bench.device, bench.dtype)
+    shard.release("features")
     return dense * torch.from_numpy(scale).to(dense)[:, None] if normalise else dense
 
 

@@ -7,25 +7,21 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-import numpy as np
 import torch
 
 from sancus import launch, runfiles
+from sancus.account import Account, Request
 from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config import Config, flatten
 from sancus.errors import UserError
-from sancus.exchange.predict import history_bytes, stream_columns
 from sancus.interrupt import Interrupt, Stopped
 from sancus.launch import World
 from sancus.logs import RankLog, note_end, open_log
-from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.metrics.drift import join_drift
 from sancus.metrics.writer import MetricsWriter
 from sancus.progress import SILENT, Speaker
@@ -46,41 +42,6 @@ MAY_CHANGE = {
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for, as the command line had it."""
-
-    data: str
-    config: Config
-    command: str
-
-
-@dataclass
-class Tally:
-    """Sums and maxima of the epochs so far, earlier processes of a resumed run included."""
-
-    seconds: float = 0.0
-    compute_seconds: float = 0.0
-    comm_seconds: float = 0.0
-    agreement_seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    hidden_seconds: float = 0.0
-    max_age: int = 0
-    max_drift: float | None = None
-
-    def add(self, record: Record) -> None:
-        """One more epoch."""
-        self.seconds += record["seconds"] or 0.0
-        self.compute_seconds += record["compute_seconds"] or 0.0
-        self.comm_seconds += record["comm_seconds"] or 0.0
-        self.agreement_seconds += record["agreement_seconds"] or 0.0
-        self.waiting_seconds += record["waiting_seconds"] or 0.0
-        self.hidden_seconds += record["hidden_seconds"] or 0.0
-        self.max_age = max(self.max_age, int(record["max_age"] or 0))
-        if record["max_drift"] is not None:
-            self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
-
-
 class Session:
     """Runs a job; rank 0 speaks and writes."""
 
@@ -95,11 +56,7 @@ class Session:
         self.out: Path | None = None  # the same, where it is written: on rank 0
         self.claim: IO[str] | None = None  # keeps other runs out of the directory
         self.writer: MetricsWriter | None = None
-        self.earlier = Bill()
-        self.seconds_before = 0.0
-        self.tally = Tally()
-        self.bill_from = 0  # the first epoch that the bill covers
-        self.started = time.perf_counter()
+        self.account = Account(request, job, backend)
 
     def run(self) -> dict[str, Any] | None:
         """Train; the contents of `run.json` on rank 0. A signal raises `Stopped`, with the work saved."""
@@ -117,11 +74,11 @@ class Session:
         self._open_log()
         streams = self._open_stream_log()
         if self.out is not None and not (self.out / runfiles.RUN_FILE).exists():
-            runfiles.write_json(self.out / runfiles.RUN_FILE, self._beginning())
-        self.tracker = Guarded(output.track, self.out, self._settings(), self.say)
+            runfiles.write_json(self.out / runfiles.RUN_FILE, self.account.beginning())
+        self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
         every = output.checkpoint_every
         for record in trainer.epochs():
-            self.tally.add(record)
+            self.account.tally.add(record)
             self._write_metrics(record)
             if streams is not None:
                 streams.write(trainer)
@@ -221,13 +178,13 @@ class Session:
         if trainer.best.weights:
             trainer.model.load_state_dict(trainer.best.weights)
         logits = job.gather_rows(trainer.logits())
-        bill = self._bill()
-        memory = gather_json(job.transport, self._memory(), job.device)
+        bill = self.account.bill()
+        memory = gather_json(job.transport, self.account.memory(), job.device)
         crossing = trainer.exchange.crossing
         measured = gather_json(job.transport, crossing.agreement.record(), job.device)
         if self.out is None or logits is None:
             return None
-        run = self._describe(bill, memory)
+        run = self.account.describe(bill, memory)
         try:
             self._write_files(self.out, run, logits, measured)
         except OSError as error:
@@ -251,107 +208,10 @@ class Session:
         self.tracker.finish(run)
         write_report(out)
 
-    def _beginning(self) -> dict[str, Any]:
-        """What `run.json` holds from the start, so that a killed run can be shown and repeated."""
-        job, manifest = self.job, self.job.shard.manifest
-        threads = job.world.threads(self.request.config.launch.threads)
-        return {
-            "config": self._settings(),
-            "command": self.request.command,
-            "versions": runfiles.versions(),
-            "hardware": runfiles.hardware(job.world.size, threads, self.backend, job.device),
-            "graph": manifest["graph"],
-            "partition": manifest["partition"],
-        }
-
-    def _describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
-        """The contents of `run.json`."""
-        job, trainer = self.job, self.job.trainer
-        epochs = trainer.next_epoch
-        return self._beginning() | {
-            "result": {
-                "best_epoch": trainer.best.epoch,
-                "val": trainer.best.val,
-                "test": trainer.best.test,
-                "metric": trainer.task.metric,
-                "epochs": epochs,
-                "seconds_total": self.seconds_before + time.perf_counter() - self.started,
-                "seconds_per_epoch": self.tally.seconds / max(1, epochs),
-                "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
-                "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
-                "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
-                "waiting_seconds_per_epoch": self.tally.waiting_seconds / max(1, epochs),
-                "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
-            },
-            "communication": bill.to_dict(epochs - self.bill_from, job.world.size)
-            | {
-                "max_age": self.tally.max_age,
-                "max_drift": self.tally.max_drift,
-                "policies": self._policies(),
-            },
-            "cache": {
-                "history_bytes": [row["history"] for row in memory],
-                "predicted_bytes": [row["predicted"] for row in memory],
-                "drift_bytes": [row["drift"] for row in memory],
-                "residual_bytes": [row["residual"] for row in memory],
-                "share_of_peak": [row["history"] / row["peak"] for row in memory],
-            },
-            "memory": {"peak_bytes": [row["peak"] for row in memory]},
-        }
-
-    def _policies(self) -> dict[str, Any]:
-        """What the report draws beside ages and drift: the bounds, by direction."""
-        return {
-            side: {"max_age": policy.max_age, "norm": policy.drift_norm, "gap": getattr(policy, "gap", None)}
-            for side, policy in self.job.trainer.exchange.crossing.policies.items()
-        }
-
-    def _memory(self) -> dict[str, int | None]:
-        """What this rank holds: peak, histories (measured and predicted), copies for drift and feedback."""
-        exchange, config = self.job.trainer.exchange, self.request.config
-        predicted = None
-        widths = getattr(self.job.trainer.model, "widths", None)
-        if widths is not None:
-            columns = stream_columns(widths, exchange.savings)
-            itemsize = getattr(torch, config.training.dtype).itemsize
-            plan, rank = exchange.plan, self.job.world.rank
-            predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
-        return {
-            "peak": runfiles.peak_memory(),
-            "history": exchange.crossing.history.nbytes,
-            "predicted": predicted,
-            "drift": exchange.crossing.drift.nbytes,
-            "residual": exchange.crossing.residual_bytes,
-        }
-
-    def _settings(self) -> dict[str, Any]:
-        """What `--config` and `--resume` need to repeat the run."""
-        return {"data": self.request.data} | self.request.config.to_dict()
-
-    def _bill(self) -> Bill:
-        """What all ranks communicated since the run began, earlier processes included."""
-        job, decisions = self.job, self.job.trainer.exchange.crossing.decisions
-        records = gather_json(job.transport, job.transport.ledger.record(), job.device)
-        decided: dict[StreamKey, tuple[int, int]] = {}
-        decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
-        bill = join_ledgers(records, decided)
-        bill.merge(self.earlier)
-        return bill
-
     def _checkpoint(self) -> bool:
         """Write the state of the run; where that fails, say so and go on: the last one is still there."""
-        bill, trainer, output = self._bill(), self.job.trainer, self.request.config.output
-        carried = {
-            "decisions": trainer.exchange.crossing.decisions.as_array().tolist(),
-            "communication": bill.to_dict(trainer.next_epoch - self.bill_from, self.job.world.size),
-            "bill_from": self.bill_from,
-            "seconds_total": self.seconds_before + time.perf_counter() - self.started,
-            "tally": asdict(self.tally),
-            "ranks": self.job.world.size,
-            "shards": self.job.shard.digest(),
-            "graph": self.job.shard.manifest["graph"],
-            "config": self._settings(),
-        }
+        trainer, output = self.job.trainer, self.request.config.output
+        carried = self.account.carried()
         shared = checkpoint.pack(trainer, carried) if self.job.world.rank == 0 else None
         folder = self.directory / runfiles.CHECKPOINTS
         checkpoints = Checkpoints(folder, self.job.transport, self.job.device, output.keep)
@@ -369,8 +229,6 @@ class Session:
             raise UserError(f"no whole checkpoint in {folder}; start again without --resume")
         carried = checkpoint.unpack(found.shared, trainer)
         self.say(found.describe())
-        self.seconds_before = carried["seconds_total"]
-        self.tally = Tally(**carried["tally"])
         if carried["graph"] != job.shard.manifest["graph"]:
             raise UserError(
                 f"{source} was trained on another graph; give its data to --resume, or start anew"
@@ -381,12 +239,7 @@ class Session:
             checkpoint.unpack_rank(found.own, trainer)
         else:
             self.say(f"{reason}: weights and optimizer are taken over, histories start cold")
-        if carried["ranks"] == job.world.size:
-            trainer.exchange.crossing.decisions.restore(np.array(carried["decisions"], np.int8))
-            self.earlier = Bill.from_dict(_without_decisions(carried["communication"]))
-            self.bill_from = carried["bill_from"]
-        else:
-            self.bill_from = trainer.next_epoch
+        if not self.account.restore(carried):
             self.say(f"the bill starts anew: it was that of {carried['ranks']} ranks")
 
     def _why_cold(self, carried: Mapping[str, Any], found: Found) -> str | None:
@@ -395,7 +248,7 @@ class Session:
             return f"the checkpoint was made by {carried['ranks']} ranks"
         if carried["shards"] != self.job.shard.digest():
             return "the parts or the data are others"
-        before, now = (flatten(settings) for settings in (carried["config"], self._settings()))
+        before, now = (flatten(settings) for settings in (carried["config"], self.account.settings()))
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         matters = [name for name in changed if name not in MAY_CHANGE]
         if matters:
@@ -406,12 +259,6 @@ class Session:
         self.say.epoch(record, self.job.trainer.settings.epochs)
         self.log.epoch(record)
         self.tracker.epoch(record)
-
-
-def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:
-    """An earlier bill without sends and skips: the restored decisions count those themselves."""
-    streams = [row | {"sends": 0, "skips": 0} for row in communication["streams"]]
-    return dict(communication) | {"streams": streams}
 
 
 def run_rank(

@@ -41,11 +41,9 @@ def commands() -> list[Command]:
 
 def _commands_of(page: str) -> Iterator[Command]:
     for line in _code_lines((TOP / page).read_text()):
-        words = shlex.split(line, comments=True)
-        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
-            words = words[1:]
-        if words and words[0] in PROGRAMS:
-            yield Command(page, tuple(words))
+        command = re.sub(r"^([A-Z_]+=\S* )*", "", line)
+        if command.split(" ")[0] in PROGRAMS:
+            yield Command(page, tuple(shlex.split(command, comments=True)))
 
 
 def _code_lines(text: str) -> Iterator[str]:

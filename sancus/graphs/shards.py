@@ -10,6 +10,7 @@ that exists is whole.
 from __future__ import annotations
 
 import json
+import mmap
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +71,12 @@ class Shard:
             return self.arrays["features"]
         shape = (len(self.nodes), self.manifest["graph"]["features"])
         return self._csr("features", shape)
+
+    def release(self, name: str) -> None:
+        """The pages of a mapped array that was copied leave this process; a read brings them back."""
+        mapped = getattr(self.arrays.get(name), "_mmap", None)
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
     def operator(self, kind: Normalisation) -> Operator:
         """This rank's rows of `Â` and `Âᵀ` under a normalisation."""

@@ -65,8 +65,8 @@ class SparseMatrix:
 
     @cached_property
     def transposed(self) -> SparseMatrix:
-        """`Aᵀ [n, m]`, stored for the backward pass."""
-        crow, col, order = self.transposition
+        """`Aᵀ [n, m]`, stored for the backward pass; the order of its entries is not kept for it."""
+        crow, col, order = self.__dict__.get("transposition") or self._transposition()
         flipped = SparseMatrix(
             Csr(crow, col, self.csr.value[order], (self.shape[1], self.shape[0])), self.kernel
         )
@@ -116,6 +116,9 @@ class SparseMatrix:
     @cached_property
     def transposition(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """crow and col of the transpose, and the order of its entries (stable, so rows ascend)."""
+        return self._transposition()
+
+    def _transposition(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if self.csr.col.device.type == "cpu":
             return self._transposition_on_cpu()
         order = torch.argsort(self.csr.col, stable=True)

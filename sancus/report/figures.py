@@ -16,13 +16,13 @@ class Gallery:
 
     def grid(self, charts: Sequence[Chart]) -> Markup:
         """Figures beside and below each other."""
-        columns = "three" if len(charts) % 3 == 0 and not any(chart.wide for chart in charts) else ""
-        return tag("div", *(self._figure(chart, "") for chart in charts), class_=f"charts {columns}".strip())
+        three = len(charts) % 3 == 0 and not any(chart.wide for chart in charts)
+        return _columns([self._figure(chart, "") for chart in charts], three=three)
 
     def named_grid(self, charts: Sequence[tuple[Chart, str]], *, wide: bool = False) -> Markup:
         """The same chart of several groups, each under the name of its group."""
-        figures = (self._figure(chart, name, narrow=not wide) for chart, name in charts)
-        return tag("div", *figures, class_="charts")
+        three = len(charts) > 2 and not any(chart.wide for chart, _ in charts)
+        return _columns([self._figure(chart, name, narrow=not wide) for chart, name in charts], three=three)
 
     def _figure(self, chart: Chart, name: str, *, narrow: bool = False) -> Markup:
         place = len(self.charts)
@@ -52,6 +52,10 @@ class Gallery:
             tag("div", *tools, class_="tools"),
             class_="wide" if chart.wide and not narrow else None,
         )
+
+
+def _columns(figures: Sequence[Markup], *, three: bool) -> Markup:
+    return tag("div", *figures, class_="charts three" if three else "charts")
 
 
 def _legend(chart: Chart, place: int) -> list[Markup]:

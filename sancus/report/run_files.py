@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sancus.report.ages import Decisions, check_shape
+from sancus.report.rank_logs import read_rank_logs
 
 SECTIONS = (
     "config",
@@ -153,8 +154,10 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any]
             decisions: Any = arrays.get("decisions")
             drift: Any = arrays.get("drift")
     except FileNotFoundError:
-        missing.append(f"decisions.npz is not there: {nothing}")
-        return None, None
+        logged = read_rank_logs(path.parent / "logs")
+        told = nothing if logged is None else "who sent when is taken from the logs of the ranks."
+        missing.append(f"decisions.npz is not there: {told}")
+        return logged or (None, None)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         missing.append(f"decisions.npz cannot be read ({error}): {nothing}")
         return None, None

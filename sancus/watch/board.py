@@ -95,9 +95,12 @@ def folder_of(env: Mapping[str, str]) -> Path | None:
 class Board:
     """Statuses of all ranks; also remembers how long each has not moved."""
 
-    def __init__(self, notes: Notes, size: int) -> None:
+    def __init__(self, notes: Notes, size: int, host: str = "", since: float = 0.0) -> None:
+        """What was posted on `host` before the moment `since` is of an earlier run, and is passed over."""
         self._notes = notes
         self._size = size
+        self._host = host
+        self._since = since
         self._last: dict[int, tuple[int, float]] = {}  # beat of each rank, and when this reader first saw it
 
     def open_live(self, rank: int) -> mmap.mmap | None:
@@ -116,7 +119,7 @@ class Board:
         for rank in range(self._size):
             content = self._notes.get(_name(rank))
             status = Status.from_bytes(content) if content is not None else None
-            if status is not None:
+            if status is not None and not (status.host == self._host and status.posted < self._since):
                 live = self._notes.get_live(_name(rank)) if isinstance(self._notes, Live) else None
                 if live is not None and len(live) == LIVE.size:
                     status.read_live(live)

@@ -26,7 +26,7 @@ from sancus.comm.errors import CommError
 from sancus.comm.ledger import Stream
 from sancus.comm.observer import Observer
 from sancus.watch.blame import SILENT_SECONDS, Suspect, describe, find_suspects
-from sancus.watch.board import Board, FileNotes
+from sancus.watch.board import Board, FileNotes, Notes
 from sancus.watch.process import birth_of
 from sancus.watch.status import Status
 
@@ -45,7 +45,7 @@ class Watch(Observer):
 
     def __init__(self, rank: int, size: int, patience: float, say: Callable[[str], None]) -> None:
         self.status = Status(rank, socket.gethostname(), os.getpid(), birth_of(os.getpid()))
-        self.status.since = time.time()
+        self._began = self.status.since = time.time()
         self._size = size
         self._patience = patience
         self._say = say
@@ -79,16 +79,16 @@ class Watch(Observer):
         transport.observer = self
         notes = FileNotes(folder) if folder is not None else transport.notes()
         if notes is not None:
-            self._open(Board(notes, self._size))
+            self._open(notes)
 
     def use_folder(self, folder: Path) -> None:
         """A folder that all ranks of this host see; used where there is no board yet."""
         if self._board is None and self._size > 1:
-            self._open(Board(FileNotes(folder), self._size))
+            self._open(FileNotes(folder))
 
-    def _open(self, board: Board) -> None:
-        self._board = board
-        self._live = board.open_live(self.status.rank)
+    def _open(self, notes: Notes) -> None:
+        self._board = Board(notes, self._size, self.status.host, self._began)
+        self._live = self._board.open_live(self.status.rank)
         self._write()
         self._post()
         self._thread = threading.Thread(target=self._run, name="sancus-watch", daemon=True)

@@ -27,10 +27,10 @@ from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
 from sancus.partition import build_shards
 from sancus.plugins import build
+from sancus.progress import SILENT
 from sancus.run import make_trainer
 from sancus.training import trainer as training
 from sancus.training.settings import TrainingSettings
-from sancus.watch.board import Board, FileNotes
 from sancus.watch.watch import Watch
 from tests.processes import run_ranks
 
@@ -69,8 +69,7 @@ def measure(transport: Transport, folder: str, case: str) -> dict[str, float]:
     watch = Watch(transport.rank, transport.size, 30.0, print)
     for name in ("started", "waits", "goes_on"):
         setattr(watch, name, timed("watch", getattr(watch, name)))
-    transport.observer = watch
-    watch._open(Board(FileNotes(Path(folder) / "watch"), transport.size))
+    watch.follow(transport, Path(folder) / "watch")
     config = Config(
         factors=CASES[case],
         shape=ModelSettings(layers=3, hidden=64),
@@ -93,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "shards"
         partitioner = build("partitioner", PARTITIONERS, "metis")
-        build_shards(open_graph(graph), partitioner, "metis", RANKS, folder, lambda line: None)
+        build_shards(open_graph(graph), partitioner, "metis", RANKS, folder, SILENT)
         for backend in ("gloo", "mpi"):
             for case in CASES:
                 rows = run_ranks(

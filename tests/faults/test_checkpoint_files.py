@@ -16,9 +16,10 @@ from unittest import mock
 import pytest
 import torch
 
+from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.alone import Alone
 from sancus.training import checkpoint, durable
-from sancus.training.checkpoint import SHARED, Checkpoints, Files, Found, rank_file
+from sancus.training.checkpoint import SHARED, Files, rank_file
 from tests.faults.counts import at_most
 from tests.faults.record import record
 
@@ -188,6 +189,5 @@ def test_predict_refuses_a_damaged_checkpoint(tmp_path: Path) -> None:
         whole = file.read_bytes()
         for damaged in damages(file, 8):
             file.write_bytes(damaged)
-            files, line = checkpoint.read_newest(tmp_path)
-            assert files == files_of(3)[0] and "epoch-00000006 is damaged" in line
+            assert checkpoint.read_newest(tmp_path) == files_of(3)[0]
         file.write_bytes(whole)

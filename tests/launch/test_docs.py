@@ -44,7 +44,7 @@ def test_every_make_target_exists() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["docs/start.md", "docs/plugins.md", "docs/multi-node.md"])
+@pytest.mark.parametrize("page", ["docs/start.md", "docs/plugins.md"])
 def test_the_first_pages_are_walked(page: str, tmp_path: Path) -> None:
     ended = [(str(command), result) for command, result in walk(page, tmp_path)]
     assert ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from experiments.engine import results, runner, tables
-from experiments.engine.experiment import Experiment, read
+from experiments.engine.experiment import NO_LINK, Case, Experiment, Place, names, read
 from experiments.engine.figures import COUNTED
 from experiments.network.hosts import Network, bits_per_second, unavailable
 from experiments.network.launch import run_ranks
@@ -25,6 +26,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
 ]
+TINY = "synthetic:nodes=200,features=16,classes=4,degree=6"
 GRAPH = "synthetic:nodes=1500,features=64,classes=4,degree=8"
 SETTINGS = f"""
 title = "Smallest"
@@ -108,6 +110,27 @@ def test_results_become_a_table(experiment: Experiment, found: list[dict[str, An
     assert lines[0] == "before" and lines[-1] == "after" and "old" not in lines
     assert sum(line.startswith("| cagnet |") for line in lines) == 1
     assert "    python -m experiments smallest" in lines
+
+
+@pytest.mark.mpi
+def test_every_case_of_every_experiment_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their flags, on a tiny graph, two epochs each."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(TOP)
+    tiny = {"epochs": 2, "hidden": 8, "seed": 0}
+    cases: dict[str, Case] = {}
+    for name in names(TOP / "experiments"):
+        for case in read(TOP / "experiments" / name, quick=False).cases:
+            flags = case.flags | tiny
+            labels = {"experiment": name, **case.labels}
+            cases.setdefault(json.dumps(flags), Case(labels, TINY, Place(2, NO_LINK, "mpiexec"), flags))
+    assert len(cases) > 50
+    experiment = Experiment("all", "All", list(cases.values()), [], {}, 0.0, False)
+    found = runner.run(experiment, lambda line: None)
+    for case, outcome in zip(experiment.cases, found, strict=True):
+        assert [epoch["epoch"] for epoch in outcome["epochs"]] == [0, 1], case
+        assert outcome["link_bytes"] == [0, 0], case
 
 
 def test_torchrun_starts_a_rank_on_every_host(tmp_path: Path) -> None:

@@ -38,7 +38,18 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
         key = (*flags, epochs, launcher, ranks)
         if key not in runs:
             out = folder / str(len(runs))
-            asked = (*FLAGS, *flags, "--epochs", str(epochs), "--checkpoint-every", "5", "--out", out)
+            preset = () if "--preset" in flags else ("--preset", "exact")
+            asked = (
+                *FLAGS,
+                *preset,
+                *flags,
+                "--epochs",
+                str(epochs),
+                "--checkpoint-every",
+                "5",
+                "--out",
+                out,
+            )
             result = run("train", GRAPH, *asked, launcher=launcher, ranks=ranks)
             assert result.code == 0, result
             assert not result.err or launcher != "local", result

@@ -322,3 +322,24 @@ def test_predictions_come_back_in_the_users_order(tmp_path: Path) -> None:
 def test_a_graph_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         small().classes = 3  # type: ignore[misc]
+
+
+def test_released_features_leave_memory_and_can_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "features.npy"
+    np.save(path, np.arange(4_000_000, dtype=np.float32))
+    mapped = np.load(path, mmap_mode="r")
+    shard = shards.Shard(0, {}, {"features": mapped})
+    total = mapped.sum()
+    before = resident_file_pages()
+    shard.release("features")
+    assert before - resident_file_pages() > 8_000_000
+    assert mapped.sum() == total
+    shard.release("labels")
+
+
+def resident_file_pages() -> int:
+    """Bytes of mapped files in this process's memory."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssFile:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("Linux has RssFile")

@@ -36,6 +36,7 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.run": EVERYTHING,  # assembles one rank's job
     "sancus.logs": {"sancus.progress", "sancus.comm"},
     "sancus.trackers": set(),
+    "sancus.account": EVERYTHING,  # describes it
     "sancus.session": EVERYTHING,  # runs it, and writes its files
     "sancus.prepare": {
         "partitioners",
@@ -44,6 +45,7 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.graphs",
         "sancus.models",
         "sancus.partition",
+        "sancus.presets",
         "sancus.runfiles",
         "sancus.trackers",
     },

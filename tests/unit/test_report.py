@@ -477,6 +477,26 @@ def test_damaged_decisions_are_said(tmp_path: Path, content: bytes) -> None:
     assert "Who broadcast when" not in page.text and "Loss against epochs" in page.text
 
 
+def test_decisions_of_a_killed_run_come_from_its_logs(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for owner in range(RANKS):
+        lines = []
+        for epoch in range(EPOCHS):
+            answer = "SEND" if DECISIONS[epoch, 1, 0, owner] else "SKIP"
+            forward = [1, "forward", answer, epoch or None, 0.005]
+            backward = [1, "backward", "SEND", epoch or None, None]
+            lines.append(json.dumps({"epoch": epoch, "streams": [forward, backward]}))
+        (logs / f"rank-{owner}.jsonl").write_text("\n".join([*lines, '{"epoch": 31, "streams": [[', "[1]"]))
+    page = write(tmp_path, decisions=False)
+    assert "decisions.npz is not there: who sent when is taken from the logs of the ranks." in page.text
+    assert page.tags.count("figure") == FIGURES
+    assert "183 sends and 57 skips in 30 epochs" in page.text
+    files = read(tmp_path)
+    np.testing.assert_array_equal(files.decisions, DECISIONS)
+    np.testing.assert_array_equal(files.drift, DRIFT)
+
+
 def test_a_run_of_an_older_version(tmp_path: Path) -> None:
     np.savez(tmp_path / "decisions.npz", decisions=DECISIONS)
     new = ("waiting_seconds", "hidden_seconds")

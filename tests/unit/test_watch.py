@@ -85,6 +85,16 @@ def test_every_attempt_has_a_board_of_its_own() -> None:
     assert folder_of({"SANCUS_WATCH": "/x"}) == Path("/x")
 
 
+def test_what_an_earlier_run_left_is_passed_over(shared: Board, tmp_path: Path) -> None:
+    left = status(1, ending="error", error="of yesterday")
+    shared.post(left)
+    notes = FileNotes(tmp_path)
+    assert Board(notes, 4, "here", left.posted + 1).read() == {}
+    assert list(Board(notes, 4, "there", left.posted + 1).read()) == [1], (
+        "clocks of two hosts are not compared"
+    )
+
+
 # Whom it blames
 
 

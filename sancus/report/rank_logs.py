@@ -1,0 +1,53 @@
+"""Decisions of a run that was killed before it wrote `decisions.npz`: from the logs of its ranks.
+
+`logs/rank-N.jsonl` has a line an epoch; in it, for every stream that rank N owns, `[layer, direction, answer,
+age, drift]`. Lines that cannot be read are left out, as everywhere in a report.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sancus.report.ages import DIRECTIONS, LATER, SEND, SKIP, UNUSED, Decisions
+
+ANSWERS = {"SEND": SEND, "SKIP": SKIP, "LATER": LATER}
+MOST = 1_000_000  # epochs, layers or ranks: beyond that a number is damage
+Place = tuple[int, int, int, int]  # epoch, layer, side, owner
+
+
+def read_rank_logs(folder: Path) -> tuple[Decisions, npt.NDArray[np.float32]] | None:
+    """Decisions and drift `[epochs, layers, 2, owners]`; None where no log holds any."""
+    found: dict[Place, tuple[int, float]] = {}
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        number = re.fullmatch(r"rank-(\d+)\.jsonl", path.name)
+        if number is not None and int(number[1]) < MOST:
+            found.update(_decisions_of(path, int(number[1])))
+    if not found:
+        return None
+    epochs, layers, _, owners = (1 + max(place[axis] for place in found) for axis in range(4))
+    decisions = np.full((epochs, layers, len(DIRECTIONS), owners), UNUSED, np.int8)
+    drift = np.full(decisions.shape, np.nan, np.float32)
+    for place, (answer, measured) in found.items():
+        decisions[place], drift[place] = answer, measured
+    return decisions, drift
+
+
+def _decisions_of(path: Path, owner: int) -> Iterator[tuple[Place, tuple[int, float]]]:
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            record: Any = json.loads(line)
+            epoch, streams = int(record["epoch"]), list(record["streams"])
+            for layer, direction, answer, age, drift in streams:
+                place = (epoch, int(layer), DIRECTIONS.index(direction), owner)
+                measured = float("nan") if age is None or drift is None else float(drift)
+                if all(0 <= index < MOST for index in place):
+                    yield place, (ANSWERS[answer], measured)
+        except (ValueError, TypeError, LookupError, OverflowError):
+            continue
