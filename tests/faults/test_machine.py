@@ -230,12 +230,12 @@ def test_a_full_disk_is_survived(backend: str, tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(*_: object) -> None:
+    def no_space(*_: object, **arrays: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     flags = (GRAPH, "--epochs", "4", "--out", tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(runfiles, "write_json", no_space)
+        patch.setattr(runfiles, "write_arrays", no_space)
         with pytest.raises(UserError, match=r"last files to .*: No space left on device; free space, then"):
             train(Alone(), *flags)
     train(Alone(), "--resume", tmp_path / "run")

@@ -30,7 +30,7 @@ HOW: dict[str, tuple[Launcher | None, str, int]] = {
     "torchrun": ("torchrun", "gloo", 2),
     "alone": (None, "auto", 1),
 }
-SAMPLE = [("gloo", USR1), ("mpi", INT)]
+SAMPLE = [("gloo", USR1)]
 ALL = [*((how, number) for how in ("gloo", "mpi", "alone") for number in CODES), ("torchrun", TERM)]
 
 
