@@ -13,7 +13,7 @@ FAULTS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint format bench sanitize docs lock clean
+.PHONY: help setup train test lint format bench sanitize docs faults audit lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

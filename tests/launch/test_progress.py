@@ -61,6 +61,7 @@ def test_a_terminal_has_a_live_bar(tmp_path: Path) -> None:
     assert max(map(len, plain[plain.index("the bill") :].splitlines())) < 200
 
 
+@pytest.mark.slow
 def test_no_color_and_quiet_are_heeded(tmp_path: Path) -> None:
     code, shown = on_a_terminal("train", DATA, *FLAGS, "--out", tmp_path / "run", env={"NO_COLOR": "1"})
     assert code == 0 and "epoch 40/40" in shown, shown
