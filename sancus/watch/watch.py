@@ -56,6 +56,7 @@ class Watch(Observer):
         self._next_words = patience  # how long a wait must last before the next line
         self._told: tuple[int, int] | None = None  # who was waited for, and in which collective
         self._live: mmap.mmap | None = None
+        self._cut_off = False  # from the board: there is nobody to tell
 
     def __enter__(self) -> Watch:
         return self
@@ -64,6 +65,8 @@ class Watch(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """The others learn at once how this rank ended."""
+        if self._cut_off:
+            return
         self._stop()
         if error is None:
             self._welcome()
@@ -126,7 +129,9 @@ class Watch(Observer):
         """Who is at fault, as soon as that is known: a posted error, an ended process, a missing beat."""
         self.status.ending = "lost"
         suspects: list[Suspect] = []
-        _within(2 * EXPLAIN_SECONDS, lambda: suspects.extend(self._investigate()))
+        self._cut_off = not _within(2 * EXPLAIN_SECONDS, lambda: suspects.extend(self._investigate()))
+        if self._cut_off:
+            return f"{message}; this rank is cut off from the host of rank 0, or that is gone"
         return f"{message}; {describe(suspects)}" if suspects else message
 
     def _investigate(self) -> list[Suspect]:
@@ -182,15 +187,16 @@ class Watch(Observer):
 
     def _stop(self) -> None:
         self._stopped.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread is not threading.current_thread() and not self._cut_off:
             self._thread.join(2 * BEAT_SECONDS)
 
 
-def _within(seconds: float, action: Callable[[], None]) -> None:
-    """Do it, but do not wait for ever: a store may have gone with its host."""
+def _within(seconds: float, action: Callable[[], None]) -> bool:
+    """Do it, but do not wait for ever: a store may have gone with its host. Whether it was done."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _one_line(error: BaseException) -> str:

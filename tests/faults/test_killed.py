@@ -22,7 +22,7 @@ EPOCHS = 200
 FACTORS = ("--preset", "pipegcn", "--codec", "int8", "--error-feedback")
 WORK = (GRAPH, "--hidden", "8", "--threads", "1", "--checkpoint-every", "10", *FACTORS)
 STALE = (*WORK, "--epochs", str(EPOCHS))
-LATEST = 2.0  # seconds after its start at which a rank is killed
+LATEST = 2.0  # seconds after its start until which a rank is left alone at most, if it is killed early
 DEADLINE = 240.0
 
 
@@ -30,30 +30,41 @@ def undisturbed(transport: Transport, out: Path) -> None:
     train(transport, *STALE, "--out", out)
 
 
-def kill_often(process: Process, kills: int, ranks: int, seed: int) -> tuple[list[float], set[int]]:
-    """Kill random ranks at random moments until there were so many, or the run ended before.
+def kill_often(
+    process: Process, metrics: Path, kills: int, ranks: int, seed: int
+) -> tuple[list[float], set[int]]:
+    """Kill random ranks at random moments until there were so many, or the run is about to end.
 
-    Seconds from each kill until all ranks run anew, and all processes that were seen.
+    Every other time a rank is killed soon after its start, else in the middle of training. Gives the seconds
+    from each kill until all ranks were started anew, and all processes that were seen.
     """
     draws, seconds, seen = random.Random(seed), list[float](), set[int]()
     deadline = time.monotonic() + DEADLINE
-    before = dict[int, int]()
-    killed = 0.0
+    before, killed, moment = dict[int, int](), 0.0, None
     while process.alive():
+        assert time.monotonic() < deadline, process.finish(0)
+        time.sleep(0.01)
         now = ranks_of(process.pid)
-        fresh = len(now) == ranks and not set(now.values()) & set(before.values())
-        if fresh and killed:
+        if len(now) < ranks or set(now.values()) & set(before.values()):
+            continue
+        seen |= children_of(process.pid)
+        if killed:
             seconds.append(time.monotonic() - killed)
-            killed = 0.0
-        if fresh and len(seconds) < kills:
-            time.sleep(draws.uniform(0, LATEST))
-            seen |= children_of(process.pid)
+            killed, moment = 0.0, None
+        if len(seconds) == kills:
+            continue
+        epochs = len(metrics.read_text().splitlines()) if metrics.exists() else 0
+        if moment is None:
+            early = len(seconds) % 2
+            moment = (
+                time.monotonic() + draws.uniform(0, LATEST),
+                0 if early else epochs + draws.randint(1, 40),
+            )
+        if epochs < EPOCHS - 20 and time.monotonic() > moment[0] and epochs >= moment[1]:
             target = now[draws.randrange(ranks)]
             if target in children_of(process.pid):
                 os.kill(target, signal.SIGKILL)
                 killed, before = time.monotonic(), now
-        assert time.monotonic() < deadline, process.finish(0)
-        time.sleep(0.02)
     return seconds, seen
 
 
@@ -62,7 +73,7 @@ def kill_often(process: Process, kills: int, ranks: int, seed: int) -> tuple[lis
 @pytest.mark.parametrize(
     ("launcher", "backend", "ranks", "sample", "full"),
     [
-        ("local", "gloo", 3, 3, 50),
+        ("local", "gloo", 3, 2, 50),
         ("torchrun", "gloo", 2, 1, 20),
         pytest.param("local", "mpi", 2, 1, 50, marks=pytest.mark.mpi),
     ],
@@ -82,7 +93,7 @@ def test_killed_ranks_do_no_harm(
         options = ("--max-restarts", "100") if launcher == "torchrun" else ()
         command = (*flags, *restarts, "--out", out)
         with started(*command, launcher=launcher, ranks=ranks, options=options) as process:
-            took, seen = kill_often(process, wanted, ranks, seed=number)
+            took, seen = kill_often(process, out / "metrics.jsonl", wanted, ranks, seed=number)
             result = process.finish(DEADLINE)
         assert result.code == 0, result
         assert_same(out, tmp_path / "undisturbed")
@@ -92,5 +103,5 @@ def test_killed_ranks_do_no_harm(
         if launcher == "local" and backend == "gloo":
             assert result.err.count(" was killed by SIGKILL; all ranks were ended") == len(took), result
         seconds += took
-    assert seconds
+    assert len(seconds) >= at_most(1, full)
     record(f"kill -9 of a rank at a random moment ({launcher})", backend, len(seconds), len(seconds), seconds)
