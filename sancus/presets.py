@@ -81,8 +81,8 @@ PRESETS: dict[str, Preset] = {
         default=10,
     ),
     "lean": Preset(
-        "our best: the least rows in two bits a value, both directions, with all exact savings",
-        {**_EXACT, "codec": "int2:tail=short"},
+        "our best: the least rows, embeddings in four bits a value and gradients in two, with all exact savings",
+        {**_EXACT, "codec": "int4:tail=short", "backward_codec": "int2:tail=short"},
     ),
     "partition-only": Preset(
         "nothing crosses but parameters: the honest baseline",
