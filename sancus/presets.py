@@ -81,7 +81,7 @@ PRESETS: dict[str, Preset] = {
         default=10,
     ),
     "lean": Preset(
-        "our best: the least rows, embeddings in four bits a value and gradients in two, with all exact savings",
+        "our best: the least rows, embeddings in four bits and gradients in two, with all exact savings",
         {**_EXACT, "codec": "int4:tail=short", "backward_codec": "int2:tail=short"},
     ),
     "partition-only": Preset(
