@@ -2,7 +2,7 @@
 
 Files are written under a name that nobody reads, and synced; the directory is synced and renamed, and its
 parent is synced. A manifest, written last, holds the xxhash of every file and has exactly one valid spelling,
-so any flipped or missing byte is noticed, in the manifest too.
+so any flipped or missing byte is noticed; its own checksum is in it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def manifest_text(checksums: Mapping[str, str]) -> bytes:
-    """The one spelling of a manifest."""
-    return json.dumps(dict(sorted(checksums.items())), indent=1).encode()
+    """The one spelling of a manifest; it also holds a checksum of all it says."""
+    said = dict(sorted(checksums.items()))
+    return json.dumps(said | {MANIFEST: checksum(json.dumps(said).encode())}, indent=1).encode()
 
 
 def read_manifest(directory: Path) -> dict[str, str] | None:
@@ -54,8 +55,10 @@ def read_manifest(directory: Path) -> dict[str, str] | None:
         content = json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None
-    plain = isinstance(content, dict) and all(isinstance(value, str) for value in content.values())
-    return content if plain and manifest_text(content) == text else None
+    if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
+        return None
+    content.pop(MANIFEST, None)
+    return content if manifest_text(content) == text else None
 
 
 def read_checked(path: Path, expected: str) -> bytes | None:
