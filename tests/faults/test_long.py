@@ -45,7 +45,7 @@ def watch(transport: Transport, out: Path, epochs: int) -> list[dict[str, int]]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, only_in_full()])])
 def test_nothing_grows(backend: str, tmp_path: Path) -> None:
-    epochs = 5000 if everything() else 600
+    epochs = 5000 if everything() else 400
     arguments = {"backend": backend, "timeout": 1500, "out": tmp_path / "run", "epochs": epochs}
     for early, late in run_ranks(f"{__name__}:watch", 2, **arguments):
         for name in ("threads", "descriptors", "files"):
