@@ -41,11 +41,11 @@ Counts = npt.NDArray[np.int64]
 
 MODELS = ("gcn",)  # whose layers are one product with one weight
 # Resident bytes, measured with `halo` and fp32 (see docs/data.md).
-RUNTIME = 390e6  # Python, torch and the rest, before any data
+RUNTIME = 350e6  # Python, torch and the rest, before any data: 320 MB of a forked rank, 390 MB of others
 ENTRY_BYTES = 52  # an entry of the adjacency: mapped, normalised in float64, cut into blocks, transposed
-FEATURE_COPIES = 3  # mapped, as a tensor, aggregated
+FEATURE_COPIES = 2  # as a tensor, aggregated; the mapped file leaves once it is copied
 ACTIVATION_COPIES = 4  # of every layer's output: product, activation, and their gradients
-PAYLOAD_COPIES = 2  # of the widest transfer: received and decoded
+PAYLOAD_COPIES = 1  # of the widest transfer: received; what is decoded of it comes block after block
 OPTIMISER_COPIES = 4  # weights, gradients, two moments
 UNITS = {"bit": 1 / 8, "byte": 1.0, "b": 1 / 8, "B": 1.0}
 SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

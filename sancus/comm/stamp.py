@@ -116,4 +116,6 @@ def checksum(content: torch.Tensor) -> int:
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor's own memory as bytes."""
+    if not tensor.numel():  # a mapped array without entries has strides that cannot be viewed
+        return torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return tensor.detach().view(-1).view(torch.uint8)

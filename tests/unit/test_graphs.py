@@ -308,8 +308,10 @@ def test_predictions_come_back_in_the_users_order(tmp_path: Path) -> None:
     graph = awkward_graph()
     folder = shards_of(graph, "with-empty-block", 3, tmp_path)
 
+    opened = [shards.open_shard(folder, rank) for rank in range(3)]
+
     def run(transport: Transport) -> torch.Tensor | None:
-        shard = shards.open_shard(folder, transport.rank)
+        shard = opened[transport.rank]
         job: Any = SimpleNamespace(transport=transport, shard=shard, device=torch.device("cpu"))
         own = torch.from_numpy(np.array(shard.nodes))
         return Job.gather_rows(job, torch.stack([own * 10, own], dim=1))
