@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from sancus.comm.base import DONE, Transfer, Transport
+from sancus.graphs.shards import Shard, open_shard
 
 TIMEOUT = 30.0
+OPENING = threading.Lock()
+
+
+def open_own(folder: Path, transport: Transport) -> Shard:
+    """The shard of a rank that is a thread: numpy reads headers by `ast`, which is not safe in threads."""
+    with OPENING:
+        return open_shard(folder, transport.rank)
 
 
 class Board:

@@ -81,7 +81,17 @@ def _untar(path: Path, folder: Path) -> None:
         for info in members:
             if not (info.isfile() or info.isdir()):
                 raise UserError(f"{path}: {info.name} is a link or a device; it is not unpacked")
-        archive.extractall(folder, members, filter="data")
+        for info in members:
+            _write_member(archive, info, folder / info.name)
+
+
+def _write_member(archive: tarfile.TarFile, info: tarfile.TarInfo, target: Path) -> None:
+    """Content alone, no owner, mode or time; `filter="data"` would do so, but not in every Python 3.11."""
+    (target if info.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
+    content = archive.extractfile(info) if info.isfile() else None
+    if content is not None:
+        with content, target.open("wb") as file:
+            shutil.copyfileobj(content, file)
 
 
 def _check(path: Path, members: list[tuple[str, int]]) -> None:

@@ -29,7 +29,6 @@ from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
 from sancus.exchange.envelope import FIELDS, HEADER, Label, blank, seal, size_of, unseal
 from sancus.exchange.exchange import Exchange
 from sancus.exchange.history import History
-from sancus.graphs.shards import open_shard
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.models.settings import ModelSettings
@@ -40,7 +39,7 @@ from staleness import POLICIES
 from staleness.base import SEND, SKIP
 from tests.graphs import awkward_graph, shards_of
 from tests.reference import dense_adjacency
-from tests.threads import results, run_threads
+from tests.threads import open_own, results, run_threads
 
 CPU = torch.device("cpu")
 KEY = DropoutKey(seed=3, epoch=5, layer=1)
@@ -354,7 +353,7 @@ def exchange_of(transport: Transport, folder: Path, **factors: Any) -> Exchange:
         shape=ModelSettings(hidden=4),
         training=TrainingSettings(dtype="float64"),
     )
-    return make_trainer(config, open_shard(folder, transport.rank), transport, CPU).exchange
+    return make_trainer(config, open_own(folder, transport), transport, CPU).exchange
 
 
 @pytest.mark.parametrize("plan", ["block", "halo"])

@@ -28,7 +28,7 @@ from sancus.graphs.shard_writer import write_shards
 from sancus.run import Job
 from tests.graphs import awkward_graph, shards_of
 from tests.reference import dense_adjacency
-from tests.threads import results, run_threads
+from tests.threads import open_own, results, run_threads
 
 KINDS = ("symmetric", "mean", "sum")
 
@@ -308,10 +308,8 @@ def test_predictions_come_back_in_the_users_order(tmp_path: Path) -> None:
     graph = awkward_graph()
     folder = shards_of(graph, "with-empty-block", 3, tmp_path)
 
-    opened = [shards.open_shard(folder, rank) for rank in range(3)]
-
     def run(transport: Transport) -> torch.Tensor | None:
-        shard = opened[transport.rank]
+        shard = open_own(folder, transport)
         job: Any = SimpleNamespace(transport=transport, shard=shard, device=torch.device("cpu"))
         own = torch.from_numpy(np.array(shard.nodes))
         return Job.gather_rows(job, torch.stack([own * 10, own], dim=1))

@@ -14,14 +14,13 @@ from sancus.comm.base import Transport
 from sancus.config import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.estimate import Machine, estimate, parse_rate, share_sent, stream_table, table
-from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
 from sancus.presets import preset_settings
 from sancus.run import make_trainer
 from sancus.training.settings import TrainingSettings
 from tests.command import read_run, run
 from tests.graphs import awkward_graph, shards_of
-from tests.threads import results, run_threads
+from tests.threads import open_own, results, run_threads
 
 MACHINE = Machine(link=1e9, latency=1e-5, spmm=1e9, gemm=1e10)
 EPOCHS = 3
@@ -51,7 +50,7 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
     folder = shards_of(graph, "random", ranks, tmp_path)
 
     def train(transport: Transport) -> list[float]:
-        shard = open_shard(folder, transport.rank)
+        shard = open_own(folder, transport)
         trainer = make_trainer(config, shard, transport, torch.device("cpu"))
         return [record["wire_bytes"] or 0 for record in trainer.epochs()]
 

@@ -34,7 +34,7 @@ from sancus.progress import SILENT
 from sancus.run import Job
 from tests.command import read_run, run
 from tests.graphs import awkward_graph
-from tests.threads import results, run_threads
+from tests.threads import open_own, results, run_threads
 from tests.unit.test_datasets_formats import example
 
 TOP = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def test_rows_return_in_the_users_order_for_every_partitioner(how: str, tmp_path
     folder = cut(graph, how, 3, tmp_path / "shards")
 
     def gather(transport: Transport) -> torch.Tensor | None:
-        shard = shards.open_shard(folder, transport.rank)
+        shard = open_own(folder, transport)
         job: Any = SimpleNamespace(transport=transport, shard=shard, device=torch.device("cpu"))
         return Job.gather_rows(job, torch.from_numpy(np.array(shard.features)))
 
