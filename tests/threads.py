@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,16 +11,23 @@ from typing import Any
 import torch
 
 from sancus.comm.base import DONE, Transfer, Transport
+from sancus.comm.errors import CommError
 from sancus.graphs.shards import Shard, open_shard
 
 TIMEOUT = 30.0
-OPENING = threading.Lock()
+ATTEMPTS = 50
 
 
 def open_own(folder: Path, transport: Transport) -> Shard:
-    """The shard of a rank that is a thread: numpy reads headers by `ast`, which is not safe in threads."""
-    with OPENING:
-        return open_shard(folder, transport.rank)
+    """The shard of a rank that is a thread.
+
+    numpy reads headers by `ast`, which in threads of Python 3.11 fails now and then with a SystemError
+    ("AST constructor recursion depth mismatch"); asked again, it answers.
+    """
+    for _ in range(ATTEMPTS):
+        with contextlib.suppress(SystemError):
+            return open_shard(folder, transport.rank)
+    raise AssertionError("ast fails every time")
 
 
 class Board:
@@ -126,8 +134,8 @@ def run_threads(
 
 
 def results(outcomes: list[Any]) -> list[Any]:
-    """The same, where no rank may fail."""
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
+    """The same, where no rank may fail; a rank that only lost another is not the one to hear of."""
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    for outcome in sorted(failed, key=lambda error: isinstance(error, CommError)):
+        raise outcome
     return outcomes
