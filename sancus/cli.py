@@ -22,7 +22,7 @@ from sancus.cli_data import estimate, info, partition
 from sancus.cli_runs import evaluate, predict
 from sancus.config import Config, flatten
 from sancus.errors import UserError
-from sancus.interrupt import Stopped
+from sancus.interrupt import Stopped, heed_signals
 from sancus.logs import note_end
 from sancus.presets import DEFAULT, preset_settings
 from sancus.progress import speaker
@@ -321,6 +321,8 @@ def _mistyped(error: cyclopts.CycloptsError) -> str:
 def _leave(code: int, line: str = "", details: str = "") -> NoReturn:
     """End this process with a last line. A rank ends at once: it waits for no collective of the others."""
     world = _world()
+    if code not in launch.EXIT_SAVED:
+        heed_signals()  # nothing is left to be saved: a launcher that ends this process ends it now
     note_end(f"{details}{line or f'ended with exit code {code}'}", failed=True)
     silent = not line
     if world is not None and code in launch.EXIT_SAVED:

@@ -24,6 +24,12 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
         self.number = number
 
 
+def heed_signals() -> None:
+    """Signals end this process at once from now on."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Interrupt:
     """Notes the first signal from now on."""
 
