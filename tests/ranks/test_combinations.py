@@ -37,11 +37,11 @@ COMBINATIONS: list[Combination] = list(product(PLANS, POLICIES, BACKWARD, CODECS
 def walk(transport: Transport, folder: str) -> dict[Combination, dict[str, Any]]:
     """Train every combination for a few epochs; what one rank saw."""
     found = {}
+    shard = open_shard(Path(folder), transport.rank)
     for combination in COMBINATIONS:
         plan, staleness, backward, codec = combination
         factors = FactorSettings(plan=plan, staleness=staleness, backward=backward, codec=codec)
         config = Config(factors=factors, shape=SHAPE, training=TRAINING)
-        shard = open_shard(Path(folder), transport.rank)
         trainer = make_trainer(config, shard, transport, torch.device("cpu"))
         transport.ledger = Ledger()
         records = list(trainer.epochs())
