@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from experiments.engine import results, tables
+from experiments.peers.footprint import Footprint
 from sancus.datasets.home import home
 from sancus.datasets.open import open_graph
 from sancus.errors import UserError
@@ -82,31 +83,51 @@ def export(data: str, path: Path) -> None:
     )
 
 
+def partition(data: str, out: Path) -> Path:
+    """The graph as our shards, made before anything is measured."""
+    command = [sys.executable, "-m", "sancus", "partition", data, "--parts", "2", "--out", str(out)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
 def run_peer(python: Path, peer: str, graph: Path, task: Task, seed: int) -> dict[str, Any]:
     """One process of a peer."""
     command = [str(python), str(HERE / f"{peer}_train.py"), str(graph), *task.flags(seed), "--threads", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"{peer} ended with exit code {done.returncode}: {done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+        with subprocess.Popen(command, stdout=said, stderr=complained) as process:
+            peak = watched(process)
+        for file in (said, complained):
+            file.seek(0)
+        if process.returncode:
+            why = complained.read().strip()[-2000:]
+            raise UserError(f"{peer} ended with exit code {process.returncode}: {why}")
+        found: dict[str, Any] = json.loads(said.read().splitlines()[-1])
+    return found | {"peak_bytes": peak}
 
 
-def run_ours(data: str, folder: Path, task: Task, seed: int) -> dict[str, Any]:
+def watched(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end; the most memory that the process and its descendants had."""
+    with Footprint(process.pid) as footprint:
+        process.wait()
+    return footprint.peak_bytes
+
+
+def run_ours(shards: Path, folder: Path, task: Task, seed: int) -> dict[str, Any]:
     """`sancus train` with two ranks of one thread."""
     out = folder / f"ours-{task.model}-{seed}"
     place = ["--ranks", "2", "--threads", "1", "--preset", "exact", "--quiet", "--out", str(out)]
-    command = [sys.executable, "-m", "sancus", "train", data, *task.flags(seed), *place]
-    code = subprocess.run(command, check=False).returncode
-    if code:
-        raise UserError(f"sancus train ended with exit code {code}")
+    command = [sys.executable, "-m", "sancus", "train", str(shards), *task.flags(seed), *place]
+    with subprocess.Popen(command) as process:
+        peak = watched(process)
+    if process.returncode:
+        raise UserError(f"sancus train ended with exit code {process.returncode}")
     run = json.loads((out / "run.json").read_text())
     epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return {
         "seconds": [epoch["seconds"] for epoch in epochs],
         "compute_seconds": [epoch["compute_seconds"] for epoch in epochs],
         "test": run["result"]["test"],
-        "peak_bytes": sum(run["memory"]["peak_bytes"]),
+        "peak_bytes": peak,
         "versions": run["versions"],
     }
 
@@ -130,8 +151,9 @@ def compare(
     with tempfile.TemporaryDirectory(prefix="sancus-peers-") as name:
         folder, graph = Path(name), Path(name) / "graph.npz"
         export(data, graph)
+        shards = partition(data, folder / "shards")
         everyone: dict[str, Run] = {peer: partial(run_peer, pythons[peer], peer, graph) for peer in pythons}
-        return measure(tasks, repeats, everyone | {OURS: partial(run_ours, data, folder)})
+        return measure(tasks, repeats, everyone | {OURS: partial(run_ours, shards, folder)})
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

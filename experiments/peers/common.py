@@ -48,16 +48,8 @@ def widths(graph: dict[str, torch.Tensor], settings: argparse.Namespace) -> list
     return [graph["x"].shape[1], *hidden, int(graph["y"].max()) + 1]
 
 
-def peak_memory() -> int:
-    """Largest resident size of this process, in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("Linux has VmHWM")
-
-
 def main(make: Make, versions: dict[str, str]) -> None:
-    """Train, and print one line of JSON: seconds of every epoch, best scores, peak memory."""
+    """Train, and print one line of JSON: seconds of every epoch, best scores."""
     settings = flags()
     torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
@@ -78,10 +70,7 @@ def main(make: Make, versions: dict[str, str]) -> None:
         scores = _scores(model, forward, graph)
         if scores["val"] > best["val"]:
             best = scores | {"best_epoch": epoch}
-    print(
-        json.dumps({"seconds": seconds, **best, "peak_bytes": peak_memory(), "versions": versions}),
-        flush=True,
-    )
+    print(json.dumps({"seconds": seconds, **best, "versions": versions}), flush=True)
 
 
 def _scores(model: torch.nn.Module, forward: Forward, graph: dict[str, torch.Tensor]) -> dict[str, float]:

@@ -13,7 +13,7 @@ import torch
 
 from sancus.comm.base import Transport
 from sancus.comm.ledger import Entry
-from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
+from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.kernels.base import Csr
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Plan
@@ -31,8 +31,7 @@ class DenseConstant:
 
     def propagate(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`dropout(Â X) W`, with no message."""
-        t = drop_dense(self._aggregated, share, self._nodes, key) if share else self._aggregated
-        return t if weight is None else t @ weight
+        return _transform_dense(self._aggregated, self._nodes, weight, share, key)
 
 
 class SparseConstant:
@@ -67,8 +66,16 @@ class DenseRows:
 
     def rows(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message."""
-        x = drop_dense(self._x, share, self._nodes, key) if share else self._x
-        return x if weight is None else x @ weight
+        return _transform_dense(self._x, self._nodes, weight, share, key)
+
+
+def _transform_dense(
+    x: torch.Tensor, nodes: torch.Tensor, weight: torch.Tensor | None, share: float, key: DropoutKey
+) -> torch.Tensor:
+    """`dropout(x) W`, or `dropout(x)`."""
+    if weight is None:
+        return drop_dense(x, share, nodes, key) if share else x
+    return drop_transform(x, share, nodes, key, weight) if share else x @ weight
 
 
 def fetch_sparse_rows(

@@ -41,6 +41,14 @@ def drop_dense(h: torch.Tensor, share: float, nodes: torch.Tensor, key: DropoutK
     return masks.drop(h, (_row_keys(nodes, key), _column_keys(columns)), share)
 
 
+def drop_transform(
+    h: torch.Tensor, share: float, nodes: torch.Tensor, key: DropoutKey, weight: torch.Tensor
+) -> torch.Tensor:
+    """`drop_dense(h) @ weight [n, f_out]`, without a dropped copy of `h`."""
+    columns = torch.arange(h.shape[1], device=h.device)
+    return masks.drop_product(h, (_row_keys(nodes, key), _column_keys(columns)), share, weight)
+
+
 def drop_sparse(x: SparseMatrix, share: float, nodes: torch.Tensor, key: DropoutKey) -> SparseMatrix:
     """The same for stored entries: equal to `drop_dense` of the dense matrix."""
     columns = torch.arange(x.shape[1], device=x.csr.value.device)

@@ -25,7 +25,7 @@ from sancus.exchange.attention import BlockAttention, Factors, Scorer, attend_ro
 from sancus.exchange.constant import DenseConstant, DenseRows, SparseConstant, fetch_sparse_rows
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.delivery import Arrivals, Outgoing, Use
-from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
+from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.exchange.edge_dropout import EdgeDropout
 from sancus.exchange.labels import LabelDraw, Labelled
 from sancus.exchange.legs import needed, returned
@@ -131,10 +131,10 @@ class Exchange:
                 known + h.propagate(self._label_constant(layer), weight) if isinstance(h, Labelled) else known
             )
         clean = h if dropout and self.crossing.drifts("forward") else None
-        h = self.dropout(h, layer, dropout)
         if weight is not None and self._order(h, weight, layer) == "transform-first":
-            return self._aggregate(h @ weight, layer, None if clean is None else clean @ weight)
-        h, clean = self._dense(h), None if clean is None else self._dense(clean)
+            narrow = self.transform(h, layer, weight, dropout)
+            return self._aggregate(narrow, layer, None if clean is None else clean @ weight)
+        h, clean = self._dense(self.dropout(h, layer, dropout)), None if clean is None else self._dense(clean)
         if weight is None:
             return self._aggregate(h, layer, clean)
         if h.requires_grad and self.savings.order == "aggregate-first":
@@ -227,6 +227,14 @@ class Exchange:
         if isinstance(h, SparseMatrix):
             return drop_sparse(h, share, self.nodes, self._key(layer))
         return drop_dense(h, share, self.nodes, self._key(layer))
+
+    def transform(self, h: Rowlike, layer: int, weight: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
+        """`dropout(h) W [n_i, f_out]` of own rows, with the mask of this layer; no dropped copy is kept."""
+        if not dropout or not isinstance(h, torch.Tensor):
+            product: torch.Tensor = self.dropout(h, layer, dropout) @ weight
+            return product
+        self.crossing.noisy = True
+        return drop_transform(h, dropout, self.nodes, self._key(layer), weight)
 
     def aggregate(
         self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
@@ -363,10 +371,11 @@ class Exchange:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`dropout(h) W`, and the same without dropout where drift is measured."""
         clean = h if dropout and self.crossing.drifts("forward") else None
-        dropped = self.dropout(h, layer, dropout)
         if weight is None:
+            dropped = self.dropout(h, layer, dropout)
             return self._dense(dropped), None if clean is None else self._dense(clean).detach()
-        return dropped @ weight, None if clean is None else (clean @ weight).detach()
+        values = self.transform(h, layer, weight, dropout)
+        return values, None if clean is None else (clean @ weight).detach()
 
     def _label_constant(self, layer: int) -> SparseConstant:
         """Own and received rows of the training labels, of this mode as for the input."""

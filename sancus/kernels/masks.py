@@ -6,6 +6,7 @@ faster than reading a mask of floats and takes no memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from sancus.kernels.native.library import available
 
 Keys = tuple[torch.Tensor, torch.Tensor]  # int32: of rows [n], of columns [f]
 _BUCKETS = 1 << 31
+_TILE_BYTES = 1 << 20
 
 
 def drop(h: torch.Tensor, keys: Keys, share: float) -> torch.Tensor:
@@ -23,8 +25,13 @@ def drop(h: torch.Tensor, keys: Keys, share: float) -> torch.Tensor:
     if h.device.type == "cpu" and available():
         dropped: torch.Tensor = _Drop.apply(h, *keys, share)
         return dropped
-    rows, columns = keys
-    return h * factors(noise(rows[:, None], columns[None, :]), share, h.dtype)
+    return _dropped(h, keys, share)
+
+
+def drop_product(h: torch.Tensor, keys: Keys, share: float, weight: torch.Tensor) -> torch.Tensor:
+    """`drop(h) @ weight [n, f_out]`, tile by tile: `drop(h)` is neither written out nor kept for backward."""
+    product: torch.Tensor = _DropProduct.apply(h, *keys, share, weight)
+    return product
 
 
 def drop_entries(x: SparseMatrix, keys: Keys, share: float) -> torch.Tensor:
@@ -64,15 +71,63 @@ class _Drop(torch.autograd.Function):
         """The keys are all that backward needs."""
         context.save_for_backward(rows, columns)
         context.share = share
-        return calls.drop(h, (rows, columns), bucket(share), 1.0 / (1.0 - share))
+        return _dropped(h, (rows, columns), share)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
         """The same mask."""
-        rows, columns = context.saved_tensors
-        share = context.share
-        dropped = calls.drop(gradients[0], (rows, columns), bucket(share), 1.0 / (1.0 - share))
-        return dropped, None, None, None
+        return _dropped(gradients[0], context.saved_tensors, context.share), None, None, None
+
+
+class _DropProduct(torch.autograd.Function):
+    """`Z = D(H) W`, `dW = D(H)ᵀ dZ`, `dH = D(dZ Wᵀ)`, where `D` drops; the tiles of `D(H)` are made twice."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        h: torch.Tensor,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+        share: float,
+        weight: torch.Tensor,
+    ) -> Any:
+        """`h [n, f_in]`, `weight [f_in, f_out]` to `[n, f_out]`."""
+        context.save_for_backward(h, rows, columns, weight)
+        context.share = share
+        out = h.new_empty(len(h), weight.shape[1])
+        for tile in _tiles(h):
+            torch.mm(_dropped(h[tile], (rows[tile], columns), share), weight, out=out[tile])
+        return out
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Any:
+        """`dH` only where it is needed: a constant input has none."""
+        h, rows, columns, weight = context.saved_tensors
+        gradient, share = gradients[0], context.share
+        d_weight = torch.zeros_like(weight) if context.needs_input_grad[4] else None
+        d_h = torch.empty_like(h) if context.needs_input_grad[0] else None
+        for tile in _tiles(h):
+            keys = rows[tile], columns
+            if d_weight is not None:
+                d_weight.addmm_(_dropped(h[tile], keys, share).T, gradient[tile])
+            if d_h is not None:
+                d_h[tile] = _dropped(gradient[tile] @ weight.T, keys, share)
+        return d_h, None, None, None, d_weight
+
+
+def _dropped(h: torch.Tensor, keys: Keys, share: float) -> torch.Tensor:
+    """Outside autograd where native, else as torch differentiates it."""
+    if h.device.type == "cpu" and available():
+        return calls.drop(h, keys, bucket(share), 1.0 / (1.0 - share))
+    rows, columns = keys
+    return h * factors(noise(rows[:, None], columns[None, :]), share, h.dtype)
+
+
+def _tiles(h: torch.Tensor) -> Iterator[slice]:
+    """Rows that fit a core's cache; on a GPU all at once."""
+    height = len(h) if h.device.type != "cpu" else max(64, _TILE_BYTES // max(1, h.shape[1] * h.itemsize))
+    for start in range(0, len(h), max(1, height)):
+        yield slice(start, min(start + height, len(h)))
 
 
 def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:

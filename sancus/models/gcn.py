@@ -32,4 +32,4 @@ class GCN(LayerStack):
     ) -> torch.Tensor:
         """`Â dropout(H) W + b`."""
         assert isinstance(layer, GCNLayer)
-        return exchange.propagate(h, depth, layer.weight, dropout) + layer.bias
+        return exchange.propagate(h, depth, layer.weight, dropout).add_(layer.bias)

@@ -34,4 +34,4 @@ class GraphSAGE(LayerStack):
         """`Â dropout(H) W_neighbours + dropout(H) W_self + b`, the same mask in both."""
         assert isinstance(layer, SAGELayer)
         aggregated = exchange.propagate(h, depth, layer.neighbours, dropout)
-        return aggregated + exchange.dropout(h, depth, dropout) @ layer.own + layer.bias
+        return aggregated.add_(exchange.transform(h, depth, layer.own, dropout)).add_(layer.bias)

@@ -82,3 +82,27 @@ def test_the_gradient_is_dropped_where_the_entries_were() -> None:
             masks.drop(h, some, 0.5).backward(torch.arange(180.0).view(20, 9))
         gradients.append(h.grad)
     assert torch.equal(gradients[0], gradients[1]) and (gradients[0] == 0).any() and gradients[0].any()
+
+
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=native), False])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 3), (1, 5), (200, 7)])
+def test_a_product_of_dropped_rows_is_that_of_their_copy(rows: int, columns: int, *, compiled: bool) -> None:
+    """In tiles of 64 rows; so are its gradients, and a constant has none."""
+    some = keys(rows, columns)
+    with (
+        mock.patch.object(masks, "available", return_value=compiled),
+        mock.patch.object(masks, "_TILE_BYTES", 1),
+    ):
+        results = []
+        for product in (masks.drop_product, lambda h, some, share, w: masks.drop(h, some, share) @ w):
+            draw = torch.Generator().manual_seed(3)
+            h = torch.randn(rows, columns, dtype=torch.float64, generator=draw).requires_grad_()
+            weight = torch.randn(columns, 4, dtype=torch.float64, generator=draw).requires_grad_()
+            z = product(h, some, 0.4, weight)
+            (z * torch.arange(z.numel()).view_as(z)).sum().backward()
+            results.append((z.detach(), h.grad, weight.grad))
+        for got, expected in zip(*results, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+        constant = h.detach()
+        masks.drop_product(constant, some, 0.4, weight).sum().backward()
+        assert constant.grad is None
