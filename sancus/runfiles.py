@@ -63,9 +63,9 @@ def check_directory(output: OutputSettings) -> None:
             raise _busy(out)
     existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not existing.is_dir():
-        raise _unwritable(out, f"{existing} is a file")
+        raise unwritable(out, f"{existing} is a file")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise _unwritable(out, f"{existing} is not writable")
+        raise unwritable(out, f"{existing} is not writable")
 
 
 def source_of(output: OutputSettings, run: str, attempt: int) -> Path | None:
@@ -97,7 +97,7 @@ def open_directory(
             if source is not None and (source / METRICS_FILE).exists():
                 shutil.copyfile(source / METRICS_FILE, directory / METRICS_FILE)
     except OSError as error:
-        raise _unwritable(asked or DEFAULT_PARENT, error.strerror or str(error)) from error
+        raise unwritable(asked or DEFAULT_PARENT, error.strerror or str(error)) from error
     return directory, claim
 
 
@@ -147,7 +147,8 @@ def _has_checkpoint(directory: Path) -> bool:
     return any((directory / CHECKPOINTS).glob("epoch-*"))
 
 
-def _unwritable(directory: Path, reason: str) -> UserError:
+def unwritable(directory: Path, reason: str) -> UserError:
+    """What to tell a user whose run has no place."""
     return UserError(f"cannot write a run to {directory}: {reason}; choose another directory with --out")
 
 

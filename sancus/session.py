@@ -73,8 +73,6 @@ class Session:
         self._open()
         self._open_log()
         streams = self._open_stream_log()
-        if self.out is not None and not (self.out / runfiles.RUN_FILE).exists():
-            runfiles.write_json(self.out / runfiles.RUN_FILE, self.account.beginning())
         self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
         every = output.checkpoint_every
         for record in trainer.epochs():
@@ -109,10 +107,16 @@ class Session:
         self.directory, source = Path(told[0]), told[1]
         if source is not None:
             self._resume(Path(source))
-        if self.job.world.rank == 0:
-            self.out = self.directory
-            metrics = self.out / runfiles.METRICS_FILE
-            self.writer = MetricsWriter(metrics, self.job.trainer.next_epoch)
+        self._on_rank_zero(self._begin_files)
+
+    def _begin_files(self) -> None:
+        self.out = self.directory
+        try:
+            self.writer = MetricsWriter(self.out / runfiles.METRICS_FILE, self.job.trainer.next_epoch)
+            if not (self.out / runfiles.RUN_FILE).exists():
+                runfiles.write_json(self.out / runfiles.RUN_FILE, self.account.beginning())
+        except OSError as error:
+            raise runfiles.unwritable(self.out, error.strerror or str(error)) from error
 
     def _stopped(self, number: int) -> Stopped:
         """Save the work; what to tell the user."""

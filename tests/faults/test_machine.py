@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import signal
 import socket
@@ -227,6 +228,21 @@ def test_a_full_disk_is_survived(backend: str, tmp_path: Path) -> None:
     whole = losses(tmp_path / "whole")
     assert found[: len(whole)] == whole[: len(found)]
     record("disk full while checkpointing", backend, 1, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pages", [0, 1], ids=["full", "room for the first file"])
+def test_a_disk_that_is_full_at_the_start_is_told_in_one_line(pages: int, tmp_path: Path) -> None:
+    with small_disk(1 << 16, tmp_path) as (prefix, disk):
+        fill(disk / "filler")
+        os.truncate(disk / "filler", (disk / "filler").stat().st_size - pages * mmap.PAGESIZE)
+        flags = ("--out", tmp_path / "run")
+        with started(*ENDLESS, *flags, launcher="local", ranks=2, prefix=prefix) as process:
+            result = process.finish(SOON)
+    assert result.code == 2, result
+    why = f"cannot write a run to {tmp_path / 'run'}: No space left on device; choose another directory"
+    assert result.err == f"sancus: {why} with --out\n", result
+    record("disk full at the start", "gloo", 1, 1)
 
 
 def test_a_disk_that_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
