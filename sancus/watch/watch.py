@@ -99,8 +99,11 @@ class Watch(Observer):
         atexit.register(self._stop)
 
     def begin_epoch(self, epoch: int) -> None:
+        first = self.status.epoch < 0
         self.status.epoch = epoch
         self._write()
+        if first:
+            self._post()  # a rank that stops before its next beat is known to train already
 
     def started(self, number: int, what: str, stream: Stream | None) -> None:
         status = self.status

@@ -100,7 +100,7 @@ def test_a_killed_writer_always_leaves_a_whole_checkpoint(
     while not alive:
         folder = tmp_path / f"{place}"
         shutil.copytree(before, folder)
-        alive = not killed_at(place, PIECE // at_most(1, 8), folder, 9, keep)
+        alive = not killed_at(place, PIECE // at_most(1, 16), folder, 9, keep)
         begun = time.perf_counter()
         epoch = epoch_of(checkpoints(folder).newest())
         seconds.append(time.perf_counter() - begun)

@@ -163,6 +163,7 @@ def test_resume_of_something_else_says_so(
     assert said == ([] if expected is None else [expected]), lines
     assert len(losses(tmp_path / "new")) == EPOCHS
     assert losses(tmp_path / "new")[:6] == losses(stopped)
+    record("resume with other ranks, parts or settings: told, weights taken over", "gloo", 1, 1)
 
 
 @pytest.mark.parametrize("data", ["synthetic:nodes=310,features=12,classes=4,degree=6", f"{GRAPH},seed=1"])
@@ -170,9 +171,11 @@ def test_resume_on_another_graph_is_refused(data: str, stopped: Path, tmp_path: 
     flags = [data, "--out", str(tmp_path / "new")]
     told = run_ranks(f"{__name__}:go_on", 2, source=stopped, argv=flags)
     assert set(told) == {f"{stopped} was trained on another graph; give its data to --resume, or start anew"}
+    record("resume with another graph or model: refused", "gloo", 1, 1)
 
 
 def test_resume_of_another_model_is_refused(stopped: Path, tmp_path: Path) -> None:
     flags = [GRAPH, "--hidden", "9", "--out", str(tmp_path / "new")]
     told = run_ranks(f"{__name__}:go_on", 2, source=stopped, argv=flags)
     assert set(told) == {"the checkpoint holds another model; resume with the settings of the first run"}
+    record("resume with another graph or model: refused", "gloo", 1, 1)

@@ -221,6 +221,13 @@ def test_it_speaks_after_its_patience_and_at_growing_intervals(
     assert clock.waited(30, late) == []
 
 
+def test_a_rank_that_trains_is_known_to_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a board is no shared memory, it would else be known at the next beat."""
+    watch = Clock(tmp_path, 1, monkeypatch).watch
+    watch.begin_epoch(6)
+    assert Board(FileNotes(tmp_path), 3).read()[1].epoch == 6
+
+
 def test_the_lowest_rank_that_waits_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(tmp_path, 1, monkeypatch)
     late = status(2, number=4, since=clock.now)
