@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,7 @@ def compare(out: Path, graph: str, presets: list[str], seeds: int, flags: list[s
         print("$", shlex.join(["sancus", "compare", *asked]), flush=True)
         log = out.with_suffix(".log")
         log.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(out, ignore_errors=True)  # of a comparison that was stopped
         with log.open("w") as file:
             command = [sys.executable, "-m", "sancus", "compare", *asked]
             subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT)
