@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,6 +107,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=TOP, help="folder of RESULTS.md and docs/plots")
     parser.add_argument("--no-plots", action="store_true", help="only the tables: needs no matplotlib")
     flags = parser.parse_args()
+    if not flags.no_plots and importlib.util.find_spec("matplotlib") is None:
+        parser.error("plots need matplotlib: pip install 'sancus[experiments]', or add --no-plots")
     write(flags.out, plots=not flags.no_plots)
 
 
