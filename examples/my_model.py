@@ -20,4 +20,4 @@ class Net(nn.Module):
         """Features of the own rows to their logits."""
         dropout = self.dropout if self.training else 0.0
         h = torch.relu(exchange.propagate(x, layer=0, weight=self.first, dropout=dropout))
-        return exchange.propagate(h, 1, self.second, dropout) + exchange.dropout(x, 0, dropout) @ self.skip
+        return exchange.propagate(h, 1, self.second, dropout) + exchange.transform(x, 0, self.skip, dropout)
