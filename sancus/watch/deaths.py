@@ -61,6 +61,8 @@ class DeathWatch:
                 for rank, status in self._board.read().items():
                     if rank not in watched.values():
                         self._add(status, poll, watched)
+                if self._first:
+                    return
                 ended = [watched[number] for number, _ in poll.poll(LOOK_SECONDS * 1000)]
                 posted = self._board.read()
                 self._first += [posted[rank] for rank in ended if rank in posted]
@@ -75,6 +77,7 @@ class DeathWatch:
             self._first.append(status)
             return
         watched[number] = status.rank
-        poll.register(number, select.POLLIN)
         if state_of(status) == "Z":
             self._first.append(status)
+        else:
+            poll.register(number, select.POLLIN)

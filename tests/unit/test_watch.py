@@ -308,6 +308,19 @@ def test_the_first_death_is_the_one_that_is_named(tmp_path: Path) -> None:
     assert named == "rank 1 was killed; it was last computing in epoch 4, after collective 0, all-gather"
 
 
+def test_a_rank_that_ended_before_the_watch_is_named_once(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    post = status(0, pid=child.pid, birth=birth_of(child.pid), epoch=4, what="all-gather")
+    Board(FileNotes(tmp_path), 2).post(post)
+    child.kill()
+    until(lambda: state_of(post) == "Z")
+    with DeathWatch(tmp_path, 2) as deaths:
+        until(lambda: bool(deaths._first))
+    child.wait()
+    named = deaths.who_failed()
+    assert named == "rank 0 was killed; it was last computing in epoch 4, after collective 0, all-gather"
+
+
 def test_a_posted_error_says_more_than_a_death(tmp_path: Path) -> None:
     Board(FileNotes(tmp_path), 2).post(status(1, ending="error", error="ZeroDivisionError: no"))
     with DeathWatch(tmp_path, 2) as deaths:
