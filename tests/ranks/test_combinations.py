@@ -26,7 +26,7 @@ from tests.graphs import awkward_graph, shards_of
 from tests.processes import run_ranks
 
 pytestmark = pytest.mark.slow
-EPOCHS = 5
+EPOCHS = 4
 TRAINING = TrainingSettings(epochs=EPOCHS, optimizer="sgd", lr=0.3, weight_decay=0.0, eval_every=EPOCHS)
 SHAPE = ModelSettings(layers=2, hidden=6, dropout=0.0)
 BACKWARD = ("always", "drop", "epoch-fixed", "pipelined:sync_every=2")
