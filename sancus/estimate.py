@@ -31,7 +31,7 @@ from sancus.config import Config
 from sancus.errors import UserError
 from sancus.exchange.exchange import Savings
 from sancus.exchange.predict import stream_columns
-from sancus.graphs.graph import Graph, as_trained
+from sancus.graphs.graph import Graph
 from sancus.partition import assign_nodes
 from sancus.plans import PLANS, plan_for
 from sancus.plugins import build
@@ -90,7 +90,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
         )
     if not 1 <= ranks <= graph.nodes:
         raise UserError(f"--ranks {ranks}: must be from 1 to the {graph.nodes} nodes")
-    graph, factors = as_trained(graph), config.factors
+    factors = config.factors
     chosen = build("partitioner", PARTITIONERS, factors.partitioner)
     assignment = assign_nodes(chosen, graph, ranks, factors.partitioner)
     plan = plan_for(factors.plan, linear=True)

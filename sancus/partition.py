@@ -18,7 +18,7 @@ from partitioners.quality import COVER_LIMIT, Quality, quality
 from sancus.datasets.open import open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
-from sancus.graphs.graph import Graph, as_trained
+from sancus.graphs.graph import Graph
 from sancus.graphs.order import Order
 from sancus.graphs.shard_writer import write_shards
 from sancus.plugins import build
@@ -82,7 +82,6 @@ def build_shards(
     row_order: Order = "auto",
 ) -> None:
     """Partition a graph and write its shards."""
-    graph = as_trained(graph)
     if parts > graph.nodes:
         raise UserError(
             f"{parts} ranks for {graph.nodes} nodes: every rank needs at least one; use fewer ranks"

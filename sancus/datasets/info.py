@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from partitioners.pieces import csr_pieces, rows_of_entries
-from sancus.graphs.graph import FULL, Graph
+from sancus.graphs.graph import Graph
 from sancus.graphs.pieces import row_pieces
 
 SPLITS = ("train", "val", "test")
@@ -67,8 +67,7 @@ def info_rows(graph: Graph, facts: Facts, reader: str) -> list[tuple[str, str]]:
     degrees = np.diff(graph.adjacency.indptr)
     kind = "dense"
     if not isinstance(graph.features, np.ndarray):
-        kind = f"sparse, {100 * graph.filled:.2g} % filled"
-        kind += ", trained as dense" if graph.filled >= FULL else ""
+        kind = f"sparse, {100 * graph.features.nnz / (graph.nodes * graph.feature_count):.2g} % filled"
     weights = graph.adjacency.data
     weighted = bool(weights.size) and bool((weights != 1).any())
     return [

@@ -7,7 +7,7 @@ in PyG (source to target). Nothing here knows of ranks or torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
@@ -18,7 +18,6 @@ import scipy.sparse as sp
 from sancus.errors import UserError
 from sancus.graphs.pieces import first_not_finite, index_type, is_symmetric
 
-FULL = 0.2  # share of the features from which a dense product of all is faster than a sparse one of some
 Mask = npt.NDArray[np.bool_]
 
 
@@ -62,13 +61,6 @@ class Graph:
     def feature_count(self) -> int:
         """`F`."""
         return int(self.features.shape[1])
-
-    @property
-    def filled(self) -> float:
-        """The share of the features that is stored: 1 of dense ones."""
-        if isinstance(self.features, np.ndarray) or not self.feature_count:
-            return 1.0
-        return float(self.features.nnz / (self.nodes * self.feature_count))
 
     @property
     def multilabel(self) -> bool:
@@ -132,13 +124,6 @@ class Graph:
             unlabelled = np.flatnonzero(mask & (self.labels < 0))
             if unlabelled.size:
                 raise UserError(f"{self.name}: {name} selects node {unlabelled[0]}, which has no label")
-
-
-def as_trained(graph: Graph) -> Graph:
-    """The graph with the features that training works on: sparse ones that are nearly full become dense."""
-    if isinstance(graph.features, np.ndarray) or graph.filled < FULL:
-        return graph
-    return replace(graph, features=graph.features.toarray())
 
 
 def from_edges(

@@ -27,7 +27,7 @@ from sancus.graphs.normalise import OWN_TRANSPOSE, Normalisation, RowSums, norma
 from sancus.graphs.operator import Operator
 from sancus.graphs.pieces import release
 
-FORMAT = 4
+FORMAT = 3
 MANIFEST = "manifest.json"
 Ids = npt.NDArray[np.int64]
 

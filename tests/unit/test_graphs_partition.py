@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -28,7 +27,7 @@ from sancus.errors import UserError
 from sancus.graphs import pieces, shards
 from sancus.graphs.graph import Graph
 from sancus.graphs.shard_writer import write_shards
-from sancus.partition import build_shards, compare, partition
+from sancus.partition import compare, partition
 from sancus.plugins import build
 from sancus.prepare import parts_of, prepare
 from sancus.progress import SILENT
@@ -307,22 +306,6 @@ def test_info_counts_by_hand() -> None:
     assert "16.7 % of the nodes have no neighbour" in said and "1 of 3 classes have no node" in said
     assert "1 self-loops" in said
     assert not oddities(example(), facts_of(example()))
-
-
-@pytest.mark.parametrize(("stored", "dense"), [(1, False), (2, True), (4, True)])
-def test_features_that_are_nearly_full_are_trained_as_dense(stored: int, dense: bool, tmp_path: Path) -> None:
-    x = np.zeros((24, 10), np.float32)
-    x[:, :stored] = np.arange(1, 24 * stored + 1).reshape(24, stored)  # 1, 2 or 4 tenths are stored
-    graph = dataclasses.replace(awkward_graph(nodes=24), features=sp.csr_array(x))
-    build_shards(graph, build("partitioner", PARTITIONERS, "random"), "random", 2, tmp_path / "cut", SILENT)
-    for rank in range(2):
-        shard = shards.open_shard(tmp_path / "cut", rank)
-        assert shard.manifest["graph"]["sparse_features"] == (not dense)
-        assert isinstance(shard.features, np.ndarray) == dense
-        found = shard.features if dense else sp.csr_array(shard.features).toarray()
-        np.testing.assert_array_equal(found, x[shard.nodes])
-    said = dict(info_rows(graph, facts_of(graph), "npz"))["features"]
-    assert said.startswith(f"10 (sparse, {stored}0 % filled" + (", trained as dense)" if dense else ")"))
 
 
 def test_info_sees_what_is_odd() -> None:
