@@ -21,14 +21,10 @@ def awkward_graph(
     seed: int = 0,
     directed: bool = True,
     sparse: bool = False,
-    full: bool = False,
     multilabel: bool = False,
     weighted: bool = False,
 ) -> Graph:
-    """Random edges, a hub (node 1), a self-loop (node 2) and an isolated node (the last but one).
-
-    Sparse features are a sixth full or, with `full`, more than half, which is multiplied as if dense.
-    """
+    """Random edges, a hub (node 1), a self-loop (node 2) and an isolated node (the last but one)."""
     rng = np.random.default_rng(seed)
     dense = rng.random((nodes, nodes)) < 0.15
     dense[1] |= rng.random(nodes) < 0.6
@@ -43,8 +39,7 @@ def awkward_graph(
         weights = np.triu(weights) + np.triu(weights, 1).T
     x = rng.standard_normal((nodes, features)).astype(np.float32)
     if sparse:
-        kept = np.arange(nodes)[:, None] % features == np.arange(features)  # no row is empty
-        x[(rng.random(x.shape) < (0.4 if full else 0.97)) & ~kept] = 0.0
+        x[rng.random(x.shape) < 0.7] = 0.0
     labels = rng.random((nodes, classes)) < 0.4 if multilabel else rng.integers(0, classes, nodes)
     split = rng.permutation(nodes)
     masks = np.zeros((3, nodes), bool)

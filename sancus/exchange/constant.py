@@ -44,7 +44,7 @@ class SparseConstant:
 
     def propagate(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message."""
-        return self._local_rows @ self.rows(weight, share, key)
+        return self.multiply(weight, lambda x, nodes: drop_sparse(x, share, nodes, key) if share else x)
 
     def multiply(self, weight: torch.Tensor | None, thin: Thinning) -> torch.Tensor:
         """`Â (thin(X) W)`, where `thin` leaves out entries by node, the same in every copy of a row."""
@@ -53,10 +53,8 @@ class SparseConstant:
 
     def rows(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message."""
-        if weight is not None:
-            return drop_transform(self._x, share, self._nodes, key, weight)
         x = drop_sparse(self._x, share, self._nodes, key) if share else self._x
-        return x.to_dense()
+        return x.to_dense() if weight is None else x @ weight
 
 
 class DenseRows:
@@ -77,7 +75,7 @@ def _transform_dense(
     """`dropout(x) W`, or `dropout(x)`."""
     if weight is None:
         return drop_dense(x, share, nodes, key) if share else x
-    return drop_transform(x, share, nodes, key, weight)
+    return drop_transform(x, share, nodes, key, weight) if share else x @ weight
 
 
 def fetch_sparse_rows(

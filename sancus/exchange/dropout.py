@@ -42,19 +42,9 @@ def drop_dense(h: torch.Tensor, share: float, nodes: torch.Tensor, key: DropoutK
 
 
 def drop_transform(
-    h: torch.Tensor | SparseMatrix, share: float, nodes: torch.Tensor, key: DropoutKey, weight: torch.Tensor
+    h: torch.Tensor, share: float, nodes: torch.Tensor, key: DropoutKey, weight: torch.Tensor
 ) -> torch.Tensor:
-    """`dropout(h) @ weight [n, f_out]`, without a dropped copy of a dense `h`.
-
-    A sparse `h` that is nearly full is multiplied as a dense one, with the same mask.
-    """
-    if isinstance(h, SparseMatrix):
-        dense = h.nearly_full
-        if dense is None:
-            return (drop_sparse(h, share, nodes, key) if share else h) @ weight
-        h = dense
-    if not share:
-        return h @ weight
+    """`drop_dense(h) @ weight [n, f_out]`, without a dropped copy of `h`."""
     columns = torch.arange(h.shape[1], device=h.device)
     return masks.drop_product(h, (_row_keys(nodes, key), _column_keys(columns)), share, weight)
 

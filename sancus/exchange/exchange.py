@@ -230,11 +230,10 @@ class Exchange:
 
     def transform(self, h: Rowlike, layer: int, weight: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         """`dropout(h) W [n_i, f_out]` of own rows, with the mask of this layer; no dropped copy is kept."""
-        if isinstance(h, Labelled):
-            thinned = self.dropout(h, layer, dropout)
-            assert isinstance(thinned, Labelled)
-            return thinned @ weight
-        self.crossing.noisy |= dropout > 0
+        if not dropout or not isinstance(h, torch.Tensor):
+            product: torch.Tensor = self.dropout(h, layer, dropout) @ weight
+            return product
+        self.crossing.noisy = True
         return drop_transform(h, dropout, self.nodes, self._key(layer), weight)
 
     def aggregate(

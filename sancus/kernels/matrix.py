@@ -12,8 +12,6 @@ import torch
 
 from sancus.kernels.base import Csr, Kernel, index_dtype
 
-FULL = 0.2  # share of entries: at 0.35 a dense product takes half the time of a sparse one, at 0.1 twice
-
 
 class SparseMatrix:
     """A constant CSR matrix `[m, n]`; its transpose is made at most once.
@@ -98,11 +96,6 @@ class SparseMatrix:
         dense = torch.zeros(self.shape, dtype=self.dtype, device=self.csr.value.device)
         places = self.row_of_entries(), self.csr.col.to(torch.int64)
         return dense.index_put_(places, self.csr.value, accumulate=True)
-
-    @cached_property
-    def nearly_full(self) -> torch.Tensor | None:
-        """`[m, n]`, kept, of a matrix with so many entries that a dense product is faster; else None."""
-        return self.to_dense() if self.nnz >= max(1, FULL * (self.shape[0] * self.shape[1])) else None
 
     def multiply(self, dense: torch.Tensor) -> torch.Tensor:
         """`A H`, outside autograd."""

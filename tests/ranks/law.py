@@ -66,7 +66,6 @@ def cases() -> list[Case]:
                 Case(f"{model}-{plan}-cagnet", {}, "with-empty-block", model, replace(CAGNET, plan=plan)),
                 Case(f"{model}-{plan}-deep", {}, "metis", model, factors, deep),
                 Case(f"{model}-{plan}-sparse", {"sparse": True}, "metis", model, factors),
-                Case(f"{model}-{plan}-full", {"sparse": True, "full": True}, "random", model, factors),
                 Case(f"{model}-{plan}-weighted", {"weighted": True}, "random", model, factors),
                 Case(f"{model}-{plan}-few", {}, "contiguous", model, factors, train_nodes=(0, 3)),
             ]
@@ -99,7 +98,6 @@ def model_cases() -> list[Case]:
         found += [
             Case(f"{model}-sparse", {"sparse": True}, "metis", model, shape=replace(SHAPE, jumping="max")),
             Case(f"{model}-noisy-halo", {"sparse": True}, "random", model, shape=NOISY),
-            Case(f"{model}-noisy-full", {"sparse": True, "full": True}, "metis", model, shape=NOISY),
             Case(f"{model}-noisy-block", {}, "random", model, CAGNET, NOISY, train_nodes=(0, 3)),
         ]
     bare = replace(SHAPE, edge_weights=False)

@@ -25,7 +25,7 @@ from sancus.config import Config, FactorSettings
 from sancus.exchange.agreement import Agreement
 from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
-from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
+from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
 from sancus.exchange.envelope import FIELDS, HEADER, Label, blank, seal, size_of, unseal
 from sancus.exchange.exchange import Exchange
 from sancus.exchange.history import History
@@ -106,24 +106,6 @@ def test_sparse_dropout_equals_dense(seed: int, share: float) -> None:
     nodes = torch.arange(9) * 7 + seed
     expected = drop_dense(torch.from_numpy(dense), share, nodes, KEY)
     assert torch.equal(drop_sparse(matrix, share, nodes, KEY).to_dense(), expected)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5])
-@pytest.mark.parametrize(("stored", "full"), [(0, False), (1, False), (2, True), (7, True)])
-def test_a_nearly_full_matrix_is_multiplied_as_a_dense_one(stored: int, full: bool, share: float) -> None:
-    x = torch.zeros(6, 10, dtype=torch.float64)
-    x[:, :stored] = torch.randn(6, stored, dtype=torch.float64)
-    kernel = build("kernel", KERNELS, "torch")
-    matrix = SparseMatrix.from_scipy(sp.csr_array(x.numpy()), kernel, torch.float64)
-    weights = [torch.ones(10, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    nodes = torch.arange(6) * 5
-    found = drop_transform(matrix, share, nodes, KEY, weights[0])
-    expected = (drop_dense(x, share, nodes, KEY) if share else x) @ weights[1]
-    for product in (found, expected):
-        (product**2).sum().backward()
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(weights[0].grad, weights[1].grad)
-    assert (matrix.nearly_full is not None) == full
 
 
 def test_dropout_gradient_is_the_mask() -> None:
