@@ -54,7 +54,7 @@ class Task:
         return [*shape, "--epochs", str(self.epochs), "--seed", str(seed), "--dropout", "0.5"]
 
 
-TASKS = (Task("GCN, 2 × 128", "gcn", 2, 128, 6), Task("GraphSAGE, 3 × 256", "sage", 3, 256, 3))
+TASKS = (Task("GCN, 2 × 128", "gcn", 2, 128, 16), Task("GraphSAGE, 3 × 256", "sage", 3, 256, 12))
 QUICK = (Task("GCN, 2 × 128", "gcn", 2, 128, 3),)
 
 
@@ -198,7 +198,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", default="synthetic:reddit@0.5")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--environments", type=Path, default=home() / "peers")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     parser.add_argument("--quick", action="store_true", help="one small task; writes nothing")

@@ -54,7 +54,7 @@ def drop_sparse(x: SparseMatrix, share: float, nodes: torch.Tensor, key: Dropout
     columns = torch.arange(x.shape[1], device=x.csr.value.device)
     rows, columns = _row_keys(nodes, key), _column_keys(columns)
     flipped = masks.drop_entries(x.transposed, (columns, rows), share)  # the hash takes both keys alike
-    return x.with_both_values(masks.drop_entries(x, (rows, columns), share), flipped)
+    return SparseMatrix.with_transpose(masks.drop_entries(x, (rows, columns), share), flipped, x.kernel)
 
 
 def chosen_nodes(nodes: torch.Tensor, share: float, key: DropoutKey) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from sancus.kernels.base import Csr
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.native import calls
 from sancus.kernels.native.library import available
@@ -34,13 +35,15 @@ def drop_product(h: torch.Tensor, keys: Keys, share: float, weight: torch.Tensor
     return product
 
 
-def drop_entries(x: SparseMatrix, keys: Keys, share: float) -> torch.Tensor:
-    """The values `[nnz]` of a constant sparse matrix, dropped alike."""
-    csr, (rows, columns) = x.csr, keys
+def drop_entries(x: SparseMatrix, keys: Keys, share: float) -> Csr:
+    """A constant sparse matrix, dropped alike: only what is kept is stored, so no product meets the rest."""
+    csr, (rows, columns), scale = x.csr, keys, 1.0 / (1.0 - share)
     if csr.value.device.type == "cpu" and available():
-        return calls.drop_entries((csr.crow, csr.col), csr.value, keys, bucket(share), 1.0 / (1.0 - share))
-    found = noise(rows[x.row_of_entries()], columns[csr.col.to(torch.int64)])
-    return csr.value * factors(found, share, x.dtype)
+        kept = calls.keep_entries((csr.crow, csr.col), csr.value, keys, bucket(share), scale)
+        return Csr(*kept, x.shape)
+    keep = noise(rows[x.row_of_entries()], columns[csr.col.to(torch.int64)]) >= bucket(share)
+    before = torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.cumsum(0)])
+    return Csr(before[csr.crow], csr.col[keep], csr.value[keep] * scale, x.shape)
 
 
 def noise(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:

@@ -79,11 +79,14 @@ class SparseMatrix:
         matrix.__dict__["transposition"] = self.transposition
         return matrix
 
-    def with_both_values(self, value: torch.Tensor, flipped_value: torch.Tensor) -> SparseMatrix:
-        """The same, where the values of `Aᵀ` are known too, in its order: none need be gathered."""
-        matrix = SparseMatrix(replace(self.csr, value=value), self.kernel)
-        flipped = SparseMatrix(replace(self.transposed.csr, value=flipped_value), self.kernel)
-        matrix.__dict__["transposed"], flipped.__dict__["transposed"] = flipped, matrix
+    @classmethod
+    def with_transpose(cls, csr: Csr, flipped: Csr, kernel: Kernel) -> SparseMatrix:
+        """A matrix whose transpose is known: nothing need be sorted.
+
+        The transpose does not know the matrix, so that both are freed as soon as an epoch is done with them.
+        """
+        matrix = cls(csr, kernel)
+        matrix.__dict__["transposed"] = cls(flipped, kernel)
         return matrix
 
     def row_of_entries(self) -> torch.Tensor:

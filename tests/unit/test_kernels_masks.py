@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -46,31 +48,80 @@ def test_every_instruction_set_drops_what_torch_drops(
         assert torch.equal(dropped, expected), isa
 
 
+def sparse(rows: int, columns: int, density: float, dtype: torch.dtype) -> SparseMatrix:
+    drawn = sp.random_array((rows, columns), density=density, rng=np.random.default_rng(1), format="csr")
+    return SparseMatrix.from_scipy(sp.csr_array(drawn), TorchKernel(), dtype)
+
+
 @native
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_entries_are_dropped_as_in_the_dense_matrix(index: torch.dtype, dtype: torch.dtype) -> None:
-    dense = sp.random_array((40, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
-    x, some = SparseMatrix.from_scipy(sp.csr_array(dense), TorchKernel(), dtype), keys(40, 30)
-    expected = masks.drop(x.to_dense(), some, 0.4)
-    pattern = x.csr.crow, x.csr.col.to(index)
-    value = calls.drop_entries(pattern, x.csr.value, some, masks.bucket(0.4), 1 / 0.6)
-    assert torch.equal(x.with_values(value).to_dense(), expected)
+@pytest.mark.parametrize(
+    ("rows", "columns", "density"), [(0, 3, 0.5), (7, 5, 0.0), (40, 30, 0.2), (5, 700, 1.0)]
+)
+@pytest.mark.parametrize("share", [0.001, 0.4, 0.999])
+def test_entries_are_dropped_as_in_the_dense_matrix(
+    rows: int, columns: int, density: float, share: float, index: torch.dtype, dtype: torch.dtype
+) -> None:
+    x, some = sparse(rows, columns, density, dtype), keys(rows, columns)
     with without_library():
-        assert torch.equal(masks.drop_entries(x, some, 0.4), value)
+        expected = masks.drop_entries(x, some, share)
+        dense = masks.drop(x.to_dense(), some, share)
+    assert torch.equal(SparseMatrix(expected, x.kernel).to_dense(), dense)
+    assert len(expected.value) == int((dense != 0).sum()), "an entry that was dropped is still there"
+    scale = 1 / (1 - share)
+    for isa in range(library().isa + 1):
+        kept = calls.keep_entries(
+            (x.csr.crow, x.csr.col.to(index)),
+            x.csr.value,
+            some,
+            masks.bucket(share),
+            scale,
+            loaded=replace(library(), isa=isa),
+        )
+        for got, wanted in zip(kept, (expected.crow, expected.col, expected.value), strict=True):
+            assert torch.equal(got, wanted.to(got.dtype)), isa
 
 
-def test_values_given_both_ways_are_one_matrix() -> None:
+@native
+def test_entries_are_dropped_alike_by_any_number_of_threads() -> None:
+    x, some = sparse(3000, 200, 0.3, torch.float32), keys(3000, 200)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            found.append(masks.drop_entries(x, some, 0.5))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert torch.equal(other.crow, found[0].crow)
+        assert torch.equal(other.col, found[0].col) and torch.equal(other.value, found[0].value)
+
+
+def test_a_matrix_dropped_both_ways_is_one_matrix() -> None:
     """What backward multiplies by is the transpose of what forward did."""
-    dense = sp.random_array((40, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
-    x, (rows, columns) = (
-        SparseMatrix.from_scipy(sp.csr_array(dense), TorchKernel(), torch.float64),
-        keys(40, 30),
-    )
+    x, (rows, columns) = sparse(40, 30, 0.2, torch.float64), keys(40, 30)
     forward = masks.drop_entries(x, (rows, columns), 0.4)
-    both = x.with_both_values(forward, masks.drop_entries(x.transposed, (columns, rows), 0.4))
+    flipped = masks.drop_entries(x.transposed, (columns, rows), 0.4)
+    both = SparseMatrix.with_transpose(forward, flipped, x.kernel)
     assert torch.equal(both.transposed.to_dense(), both.to_dense().T)
-    assert both.transposed.transposed is both
+
+
+def test_a_dropped_matrix_is_freed_with_its_last_use() -> None:
+    """Not when the collector of cycles runs: an epoch makes one as large as the features."""
+    x, (rows, columns) = sparse(40, 30, 0.2, torch.float64), keys(40, 30)
+    forward = masks.drop_entries(x, (rows, columns), 0.4)
+    flipped = masks.drop_entries(x.transposed, (columns, rows), 0.4)
+    both = SparseMatrix.with_transpose(forward, flipped, x.kernel)
+    weight = torch.ones(30, 2, dtype=torch.float64, requires_grad=True)
+    product, alive = both @ weight, weakref.ref(both)
+    product.sum().backward()
+    gc.disable()
+    try:
+        del both, product
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 @native

@@ -153,7 +153,7 @@ def drop(
     return out
 
 
-def drop_entries(
+def keep_entries(
     pattern: tuple[torch.Tensor, torch.Tensor],
     value: torch.Tensor,
     keys: tuple[torch.Tensor, torch.Tensor],
@@ -161,32 +161,32 @@ def drop_entries(
     scale: float,
     *,
     loaded: Library | None = None,
-) -> torch.Tensor:
-    """The same for the values `[nnz]` of `pattern = (crow, col)`."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """crow, col and value of `pattern = (crow, col)` without the entries that the hash drops."""
     (crow, col), (rows, columns) = pattern, keys
     assert all(key.dtype == torch.int32 and key.is_contiguous() for key in keys)
     assert _is_pattern(crow, col, len(rows)) and _are_real(value)
     assert value.is_contiguous() and len(value) == len(col)
-    out = torch.empty_like(value)
-    if not len(out):
-        return out
     native = loaded or library()
-    native.functions.sancus_drop_entries(
+    matrix = len(rows), crow.data_ptr(), col.data_ptr(), rows.data_ptr(), columns.data_ptr(), bucket
+    long_index = col.dtype == torch.int64
+    kept_crow = torch.zeros_like(crow)
+    native.functions.sancus_count_kept(native.isa, threads(), long_index, *matrix, kept_crow[1:].data_ptr())
+    kept_crow.cumsum_(0)
+    kept_col, kept_value = col.new_empty(int(kept_crow[-1])), value.new_empty(int(kept_crow[-1]))
+    native.functions.sancus_keep_entries(
         native.isa,
         threads(),
         value.dtype == torch.float64,
-        col.dtype == torch.int64,
-        len(rows),
-        crow.data_ptr(),
-        col.data_ptr(),
-        rows.data_ptr(),
-        columns.data_ptr(),
-        bucket,
+        long_index,
+        *matrix,
         scale,
         value.data_ptr(),
-        out.data_ptr(),
+        kept_crow.data_ptr(),
+        kept_col.data_ptr(),
+        kept_value.data_ptr(),
     )
-    return out
+    return kept_crow, kept_col, kept_value
 
 
 def sddmm(

@@ -17,7 +17,7 @@ import torch
 
 from sancus.kernels.native.place import library_path
 
-INTERFACE = 4  # of the C functions; equal to SANCUS_INTERFACE in common.h
+INTERFACE = 5  # of the C functions; equal to SANCUS_INTERFACE in common.h
 ISAS = ("baseline", "AVX2", "AVX-512")
 
 _POINTER, _LONG = c_void_p, c_int64
@@ -38,11 +38,16 @@ _SIGNATURES: dict[str, list[object]] = {
         *[_LONG, _LONG, _POINTER, _POINTER, c_int32, c_double],  # rows, columns, their keys, bucket, scale
         *[_POINTER, _LONG, _POINTER, _LONG],  # x, its stride, out, its stride
     ],
-    "sancus_drop_entries": [
+    "sancus_count_kept": [
+        *[c_int] * 3,  # isa, threads, int64 columns
+        *[_LONG, _POINTER, _POINTER],  # rows, crow, col
+        *[_POINTER, _POINTER, c_int32, _POINTER],  # keys of rows and columns, bucket, count
+    ],
+    "sancus_keep_entries": [
         *[c_int] * 4,  # isa, threads, float64, int64 columns
         *[_LONG, _POINTER, _POINTER],  # rows, crow, col
         *[_POINTER, _POINTER, c_int32, c_double],  # keys of rows and columns, bucket, scale
-        *[_POINTER, _POINTER],  # value, out
+        *[_POINTER] * 4,  # value; crow, col and value of what is kept
     ],
     "sancus_sddmm": [
         *[c_int] * 4,  # isa, threads, float64, int64 columns
