@@ -13,6 +13,7 @@ the switch's, for what it receives.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from typing import Self
 from sancus.errors import UserError
 from sancus.launch import follow_parent
 
+SYSTEM_PATH = "/usr/sbin:/sbin"  # where `tc` is; not every shell looks there
 INTERFACE = "eth0"
 SWITCH = "switch"
 HEAD_ADDRESS = "10.77.255.1"
@@ -182,8 +184,9 @@ def unavailable() -> str | None:
 
 
 def _run(enter: Callable[[Sequence[str]], list[str]], *commands: str) -> None:
+    wider = os.environ | {"PATH": f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PATH}"}
     for command in commands:
-        done = subprocess.run(enter(command.split()), capture_output=True, check=False)
+        done = subprocess.run(enter(command.split()), env=wider, capture_output=True, check=False)
         if done.returncode:
             reason = done.stderr.decode().strip().splitlines()
             raise UserError(

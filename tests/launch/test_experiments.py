@@ -68,6 +68,12 @@ def found(experiment: Experiment) -> Iterator[list[dict[str, Any]]]:
     patch.undo()
 
 
+def test_a_shell_that_does_not_look_for_tc_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with Network(1, "1gbit") as network:
+        assert len(network.hosts) == 1
+
+
 @pytest.mark.mpi
 def test_the_kernel_counts_what_we_count(found: list[dict[str, Any]]) -> None:
     """Around each epoch, all links together: our bytes and a few percent of TCP, IP and Ethernet."""
