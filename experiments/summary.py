@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 TOP = HERE.parent
 HEADING = """# Results
 
-Written by `python -m experiments.summary` from the `results.json` of every folder of
+Written by `python -m experiments.summary` from every `results.json` in the folders of
 [experiments](experiments/README.md), which holds, beside each number, the command that gives it, the machine
 and the date. What the papers say, and what agrees, is in the README of each folder."""
 
@@ -27,27 +27,30 @@ def promises(found: Mapping[str, Mapping[str, Any]]) -> str:
     if "time_to_accuracy" in found:
         for link in ("1 Gbit/s", "100 Mbit/s"):
             for preset, least in (("lean", "15"), ("exact", "5"), ("sancus-h:1", "1.34")):
-                wanted = f"{least} ×" if link == "1 Gbit/s" else "more"
-                rows.append(
-                    [
-                        f"{preset} sooner than cagnet over {link}: {wanted}",
-                        _sooner(found["time_to_accuracy"], preset, link),
-                    ]
-                )
+                cells = _sooner(found["time_to_accuracy"], preset, link)
+                measured = "; ".join(f"{graph} {cell}" for graph, (_, cell) in cells.items())
+                wanted = "more"
+                if link == "1 Gbit/s":
+                    wanted = f"{least} ×"
+                    met = sum(times >= float(least) for times, _ in cells.values())
+                    measured = f"on {met} of {len(cells)} graphs: {measured}"
+                rows.append([f"{preset} sooner than cagnet over {link}: {wanted}", measured])
     if "peers" in found:
         rows += _peers(found["peers"])
     return tables.render(rows) if len(rows) > 1 else ""
 
 
-def _sooner(content: Mapping[str, Any], preset: str, link: str) -> str:
-    """`graph n ×` for every graph of a link rate; medians over repeats."""
-    cells = []
+def _sooner(content: Mapping[str, Any], preset: str, link: str) -> dict[str, tuple[float, str]]:
+    """For every graph of a link rate the median over repeats (0: not reached in each), and its cell."""
+    cells = {}
     for graph in dict.fromkeys(case["labels"]["graph"] for case in content["cases"]):
         cases = [case for case in content["cases"] if case["labels"]["graph"] == graph]
         mine = [case for case in cases if case["labels"]["preset"] == preset]
         if graph.endswith(link) and mine:
-            cells.append(f"{graph.partition(',')[0]} {tables.cell(mine, 'sooner')}")
-    return "; ".join(cells) or tables.NOTHING
+            times = [case["figures"]["sooner"] for case in mine]
+            median = 0.0 if None in times else statistics.median(times)
+            cells[graph.partition(",")[0]] = median, tables.cell(mine, "sooner")
+    return cells
 
 
 def _peers(content: Mapping[str, Any]) -> list[list[str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from experiments import summary
 from experiments.engine import tables
 from experiments.engine.experiment import REPEATS, SETTINGS_FILE, Table, names, read
 from experiments.engine.figures import FIGURES, relative_figures
@@ -101,6 +102,21 @@ def test_a_table_shows_the_spread_and_who_did_not_arrive() -> None:
         ["a", "2 (1 to 3)", "81.0 ± 1.4", "2.0 × (1 of 2)"],
         ["b", "4", "70.0 ± 0.0", tables.NOTHING],
     ]
+
+
+def test_a_promise_counts_the_graphs_that_keep_it() -> None:
+    """One that was not reached in every repeat is not kept."""
+    graphs = {"a, 1 Gbit/s": (20.0, 30.0), "b, 1 Gbit/s": (14.0, 15.0), "c, 1 Gbit/s": (None, 99.0)}
+    cases = [
+        {"labels": {"seed": str(seed), "preset": "lean", "graph": graph}, "figures": {"sooner": sooner}}
+        for graph, repeats in graphs.items()
+        for seed, sooner in enumerate(repeats)
+    ]
+    table = summary.promises({"time_to_accuracy": {"cases": cases}})
+    assert (
+        "| lean sooner than cagnet over 1 Gbit/s: 15 × | on 1 of 3 graphs: a 25.0 × (20.0 × to 30.0 ×); b"
+        in table
+    )
 
 
 def test_time_to_the_accuracy_of_the_baseline() -> None:
