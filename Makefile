@@ -58,7 +58,7 @@ sanitize: setup  ## run the kernel tests on a build of the C code with sanitizer
 	  $(BIN)/python -m pytest tests/unit -k kernels -p no:cacheprovider $(PYTEST_ARGS)
 
 docs: setup  ## write docs/flags.md from the configuration
-	$(BIN)/python -m sancus.flags > docs/flags.md
+	$(BIN)/python -m sancus.cli.flags_page > docs/flags.md
 
 # Cases that are cheap have counts of their own; FAULTS is how often the others are tried.
 faults: setup  ## every fault, with full counts (up to an hour); the table goes into docs/faults.md

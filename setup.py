@@ -55,8 +55,10 @@ setup(
     description="Decentralised full-graph GNN training that avoids communication and shows the bill",
     license="MIT",
     python_requires=">=3.11",
-    packages=find_packages(include=["sancus*", "partitioners*", "staleness*"]),
-    package_dir={"": "."},  # one root for all three packages: an editable install is a plain .pth file
+    packages=find_packages(
+        include=["sancus*"]
+    ),  # follows sancus/staleness and sancus/partitioners, which are links
+    package_dir={"": "."},  # one root: an editable install is a plain .pth file
     package_data={"": ["*.c", "*.h", "*.css", "*.html", "*.js", "py.typed"]},
     ext_modules=[
         Extension(
@@ -70,7 +72,7 @@ setup(
         )
     ],
     cmdclass={"build_ext": BuildLibrary, "bdist_wheel": AnyPythonWheel},
-    entry_points={"console_scripts": ["sancus = sancus.cli:main"]},
+    entry_points={"console_scripts": ["sancus = sancus.cli.app:main"]},
     # Ranges here, for people who install Sancus beside other things; requirements/lock.txt holds the
     # exact versions that `make setup` installs and that the tests ran with.
     install_requires=[

@@ -7,9 +7,9 @@ training.
 """
 
 PARTITIONERS: dict[str, str] = {
-    "contiguous": "partitioners.contiguous:Contiguous",
-    "random": "partitioners.random:Random",
-    "metis": "partitioners.metis:Metis",
-    "bytegnn": "partitioners.bytegnn:ByteGnn",
-    "ldg": "partitioners.ldg:Ldg",
+    "contiguous": f"{__name__}.contiguous:Contiguous",
+    "random": f"{__name__}.random:Random",
+    "metis": f"{__name__}.metis:Metis",
+    "bytegnn": f"{__name__}.bytegnn:ByteGnn",
+    "ldg": f"{__name__}.ldg:Ldg",
 }

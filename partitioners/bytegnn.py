@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from partitioners.base import Assignment, Splits, check_parts
-from partitioners.metis import fill_empty, undirected
+from .base import Assignment, Splits, check_parts
+from .metis import fill_empty, undirected
 
 SPLITS = (1, 2, 3)  # training, validation, test
 ROOM = 1.1  # of an equal share

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import scipy.sparse as sp
 
-from partitioners.base import Assignment, check_parts, even
+from .base import Assignment, check_parts, even
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from partitioners.base import Assignment, check_parts, check_seed
-from partitioners.metis import fill_empty
+from .base import Assignment, check_parts, check_seed
+from .metis import fill_empty
 
 SMALLEST_BATCHES = 16  # at least so many batches a pass, so that batches see each other
 Counts = npt.NDArray[np.float64]

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from partitioners.base import Assignment, Splits, check_parts, check_seed
-from partitioners.metis_library import several_constraints
-from partitioners.pieces import csr_pieces, rows_of_entries
+from .base import Assignment, Splits, check_parts, check_seed
+from .metis_library import several_constraints
+from .pieces import csr_pieces, rows_of_entries
 
 BALANCES = ("rows", "nonzeros", "train", "val", "test")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partitioners.base import Assignment
+from .base import Assignment
 
 OPTIONS = 40  # METIS_NOPTIONS
 OK = 1

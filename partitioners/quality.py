@@ -22,8 +22,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from partitioners.base import Assignment, check_assignment, check_parts
-from partitioners.pieces import csr_pieces, rows_of_entries
+from .base import Assignment, check_assignment, check_parts
+from .pieces import csr_pieces, rows_of_entries
 
 COVER_LIMIT = 4_000_000  # cut entries: a few seconds
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from partitioners.base import Assignment, check_parts, check_seed, even
+from .base import Assignment, check_parts, check_seed, even
 
 
 @dataclass(frozen=True)

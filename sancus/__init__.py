@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sancus.api import score as score
     from sancus.api import settings as settings
     from sancus.api import train as train
-    from sancus.config import Config as Config
+    from sancus.config.settings import Config as Config
     from sancus.errors import UserError as UserError
     from sancus.exchange.exchange import Exchange as Exchange
     from sancus.graphs.graph import Graph as Graph
@@ -35,7 +35,7 @@ _PUBLIC = {
     "score": "sancus.api",
     "settings": "sancus.api",
     "train": "sancus.api",
-    "Config": "sancus.config",
+    "Config": "sancus.config.settings",
     "UserError": "sancus.errors",
     "Exchange": "sancus.exchange.exchange",
     "Graph": "sancus.graphs.graph",

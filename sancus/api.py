@@ -27,10 +27,10 @@ import torch
 import xxhash
 from torch import nn
 
-from partitioners import PARTITIONERS
-from sancus import launch, run
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings, LaunchSettings
+from sancus.config.presets import preset_settings
+from sancus.config.settings import Config, FactorSettings, LaunchSettings
+from sancus.console.speaker import SILENT
 from sancus.datasets.accept import accept
 from sancus.datasets.home import home
 from sancus.errors import UserError
@@ -40,13 +40,14 @@ from sancus.graphs import shards
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import Normalisation
 from sancus.graphs.shards import Shard
+from sancus.launch import world as launch
 from sancus.models.build import Model
 from sancus.models.settings import ModelSettings
-from sancus.partition import build_shards
+from sancus.partitioners import PARTITIONERS
 from sancus.plugins import build, choices
-from sancus.prepare import locked
-from sancus.presets import preset_settings
-from sancus.progress import SILENT
+from sancus.runs import build as run
+from sancus.shards.cache import locked
+from sancus.shards.partition import build_shards
 from sancus.training.objective import Task
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Record, Trainer, sum_gradients

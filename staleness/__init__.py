@@ -5,11 +5,11 @@ graphs, or of any other factor.
 """
 
 POLICIES: dict[str, str] = {
-    "always": "staleness.always:Always",
-    "epoch-fixed": "staleness.epoch_fixed:EpochFixed",
-    "epoch-adaptive": "staleness.epoch_adaptive:EpochAdaptive",
-    "pipelined": "staleness.pipelined:Pipelined",
-    "variation-gap": "staleness.variation_gap:VariationGap",
-    "never": "staleness.never:Never",
-    "drop": "staleness.drop:Drop",
+    "always": f"{__name__}.always:Always",
+    "epoch-fixed": f"{__name__}.epoch_fixed:EpochFixed",
+    "epoch-adaptive": f"{__name__}.epoch_adaptive:EpochAdaptive",
+    "pipelined": f"{__name__}.pipelined:Pipelined",
+    "variation-gap": f"{__name__}.variation_gap:VariationGap",
+    "never": f"{__name__}.never:Never",
+    "drop": f"{__name__}.drop:Drop",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from staleness.base import SEND, Answer, Replicated, View
+from .base import SEND, Answer, Replicated, View
 
 
 @dataclass(frozen=True)

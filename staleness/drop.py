@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from staleness.base import SKIP, Answer, Norm, View
+from .base import SKIP, Answer, Norm, View
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staleness.base import SEND, SKIP, Answer, Bounded, View
+from .base import SEND, SKIP, Answer, Bounded, View
 
 
 @dataclass(frozen=True)

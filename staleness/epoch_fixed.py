@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staleness.base import Bounded, View
+from .base import Bounded, View
 
 
 @dataclass(frozen=True)

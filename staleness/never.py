@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staleness.base import SKIP, Answer, Replicated, View, check_bound
+from .base import SKIP, Answer, Replicated, View, check_bound
 
 
 @dataclass(frozen=True)

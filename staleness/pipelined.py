@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from staleness.base import LATER, SEND, SKIP, Answer, Replicated, View, check_bound
+from .base import LATER, SEND, SKIP, Answer, Replicated, View, check_bound
 
 
 @dataclass(frozen=True)

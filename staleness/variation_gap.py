@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from staleness.base import Norm, View, check_bound
+from .base import Norm, View, check_bound
 
 
 @dataclass(frozen=True)

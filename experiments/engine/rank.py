@@ -18,13 +18,15 @@ from typing import Any
 import torch
 
 from experiments.network.hosts import sent_bytes
-from sancus import launch, run, runfiles
 from sancus.api import leave, settings
 from sancus.comm.base import Transport
 from sancus.comm.ledger import Ledger
 from sancus.comm.records import gather_json
 from sancus.graphs.shards import open_shard
+from sancus.launch import world as launch
 from sancus.metrics.bill import StreamKey, join_ledgers
+from sancus.runs import build as run
+from sancus.runs import directory as runfiles
 from sancus.training.trainer import Record, Trainer
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from experiments.engine.experiment import REPEATS, Experiment
 from experiments.engine.figures import Values, own_figures, relative_figures
 from sancus.comm.ledger import DIRECTIONS
-from sancus.launch import cores
-from sancus.runfiles import cpu_name, versions, write_json
+from sancus.launch.world import cores
+from sancus.runs.directory import cpu_name, versions, write_json
 
 RESULTS_FILE = "results.json"
 DIGITS = 6

@@ -16,9 +16,9 @@ from experiments.network.hosts import Network
 from experiments.network.launch import Launcher, run_ranks
 from sancus.api import settings
 from sancus.errors import UserError
-from sancus.launch import cores, follow_parent
-from sancus.prepare import prepare
-from sancus.runfiles import write_json
+from sancus.launch.world import cores, follow_parent
+from sancus.runs.directory import write_json
+from sancus.shards.cache import prepare
 
 TIMEOUT = 900.0  # seconds of one collective; slow links are slow
 Found = dict[str, Any]

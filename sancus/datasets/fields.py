@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sancus.errors import UserError
-from sancus.graphs.pieces import first_not_finite, index_type
+from sancus.graphs.bounded import first_not_finite, index_type
 
 Array = npt.NDArray[Any]
 

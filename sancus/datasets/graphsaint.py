@@ -20,8 +20,8 @@ from sancus.datasets.fields import Fields
 from sancus.datasets.files import FileReader, need, read_json
 from sancus.datasets.spool import spool
 from sancus.errors import UserError
+from sancus.graphs.bounded import row_pieces
 from sancus.graphs.graph import Graph
-from sancus.graphs.pieces import row_pieces
 
 NEEDED = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 ROLES = ("tr", "va", "te")

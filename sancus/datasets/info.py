@@ -14,9 +14,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from partitioners.pieces import csr_pieces, rows_of_entries
+from sancus.graphs.bounded import row_pieces
 from sancus.graphs.graph import Graph
-from sancus.graphs.pieces import row_pieces
+from sancus.partitioners.pieces import csr_pieces, rows_of_entries
 
 SPLITS = ("train", "val", "test")
 MANY = 0.1  # share of the nodes from which an oddity is worth a line

@@ -28,7 +28,7 @@ from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.comm.records import gather_json
 from sancus.errors import UserError
 from sancus.exchange.decisions import Decisions
-from staleness.base import SEND, SKIP, Answer, Policy, View, check_policy
+from sancus.staleness.base import SEND, SKIP, Answer, Policy, View, check_policy
 
 Agree = Literal["layer", "epoch"]
 RECORD = ("sequence", "epoch", "configuration", "stream", "answers")

@@ -26,7 +26,7 @@ from sancus.exchange.encoding import Encoder
 from sancus.exchange.health import Health
 from sancus.exchange.history import History
 from sancus.plans.base import Leg
-from staleness.base import LATER, SEND, SKIP, Answer, Norm, Policy
+from sancus.staleness.base import LATER, SEND, SKIP, Answer, Norm, Policy
 
 
 class Crossing:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.errors import UserError
-from staleness.base import SEND, SKIP, Answer
+from sancus.staleness.base import SEND, SKIP, Answer
 
 UNUSED = -1  # in `decisions.npz`, beside the numbers of the answers
 

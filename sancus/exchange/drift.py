@@ -14,7 +14,7 @@ import torch
 
 from sancus.comm.ledger import Stream
 from sancus.exchange.history import History
-from staleness.base import Norm
+from sancus.staleness.base import Norm
 
 
 class DriftMeter:

@@ -33,7 +33,7 @@ from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Leg, Plan
-from staleness.base import Policy
+from sancus.staleness.base import Policy
 
 Order = Literal["auto", "aggregate-first", "transform-first"]
 Rowlike = torch.Tensor | SparseMatrix | Labelled

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from sancus.errors import UserError
-from sancus.graphs.pieces import first_not_finite, index_type, is_symmetric
+from sancus.graphs.bounded import first_not_finite, index_type, is_symmetric
 
 Mask = npt.NDArray[np.bool_]
 

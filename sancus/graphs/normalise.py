@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from partitioners.pieces import csr_pieces
+from sancus.partitioners.pieces import csr_pieces
 
 Normalisation = Literal["symmetric", "mean", "sum"]
 Vector = npt.NDArray[np.float64]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from partitioners.metis import Metis
 from sancus.errors import UserError
+from sancus.partitioners.metis import Metis
 from sancus.plugins import choices
 
 Ids = npt.NDArray[np.int64]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import xxhash
 
-from partitioners.pieces import csr_pieces
-from sancus.graphs.pieces import Array, Ids, index_type
+from sancus.graphs.bounded import Array, Ids, index_type
+from sancus.partitioners.pieces import csr_pieces
 
 
 class NpyFile:

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partitioners.base import Assignment
-from partitioners.pieces import csr_pieces
-from partitioners.quality import COVER_LIMIT, quality
 from sancus.errors import UserError
 from sancus.graphs.blocks import Blocks
+from sancus.graphs.bounded import Ids, row_pieces, take_columns
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import row_sums
 from sancus.graphs.order import Order, block_order
-from sancus.graphs.pieces import Ids, row_pieces, take_columns
 from sancus.graphs.shard_files import ShardFolder
 from sancus.graphs.shards import FORMAT, MANIFEST, checksum_of_facts, describe, manifest_text
+from sancus.partitioners.base import Assignment
+from sancus.partitioners.pieces import csr_pieces
+from sancus.partitioners.quality import COVER_LIMIT, quality
 
 OPEN_FILES = 64  # ranks whose features are written in one pass
 TURNED_ENTRIES = 1 << 26  # entries of the transposed adjacency that are held at a time

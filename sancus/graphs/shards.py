@@ -22,10 +22,10 @@ import scipy.sparse as sp
 import xxhash
 
 from sancus.errors import UserError
+from sancus.graphs.bounded import release
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import OWN_TRANSPOSE, Normalisation, RowSums, normalise, normalise_transposed
 from sancus.graphs.operator import Operator
-from sancus.graphs.pieces import release
 
 FORMAT = 3
 MANIFEST = "manifest.json"

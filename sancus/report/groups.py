@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sancus.report.run_files import RunFiles, number, section
+from sancus.report.run_reader import RunFiles, number, section
 
 UNTOLD = {"output", "launch.timeout", "launch.threads", "training.seed", "preset"}
 MOST_DIFFERENCES = 3

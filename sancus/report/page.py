@@ -13,7 +13,7 @@ from pathlib import Path
 from sancus.report import library, sections
 from sancus.report.chart import Chart
 from sancus.report.charts.curves import curves
-from sancus.report.charts.drift import drift_against_gap
+from sancus.report.charts.drift_over_time import drift_against_gap
 from sancus.report.charts.ranks import cache_memory, partition_quality
 from sancus.report.charts.raster import age_histogram, raster
 from sancus.report.charts.times import epoch_times, time_bars
@@ -22,7 +22,7 @@ from sancus.report.charts.traffic import bytes_by_epoch, bytes_by_stream, payloa
 from sancus.report.figures import Gallery
 from sancus.report.groups import Group, group_runs
 from sancus.report.markup import Markup, join, tag
-from sancus.report.run_files import RunFiles, read
+from sancus.report.run_reader import RunFiles, read
 
 REPORT = "report.html"
 

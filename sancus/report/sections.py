@@ -9,7 +9,7 @@ from typing import Any
 
 from sancus.report.groups import Group, an_epoch, of_result
 from sancus.report.markup import Markup, plain_table, table, tag
-from sancus.report.run_files import RunFiles, items, number, numbers, section
+from sancus.report.run_reader import RunFiles, items, number, numbers, section
 from sancus.report.summary import bill, result, skip_share, title
 from sancus.report.units import (
     bytes_text,

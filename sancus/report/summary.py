@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sancus.report.run_files import items, number, numbers, section
+from sancus.report.run_reader import items, number, numbers, section
 from sancus.report.units import bytes_text, count_text, number_text, score_text, seconds_text, share_text
 
 Rows = list[tuple[str, str]]

@@ -16,13 +16,13 @@ from unittest import mock
 import torch
 
 from sancus.comm.alone import Alone
-from sancus.config import Config, FactorSettings
+from sancus.config.presets import preset_settings
+from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.shards import open_shard
 from sancus.kernels.matrix import SparseMatrix
 from sancus.models.settings import ModelSettings
-from sancus.prepare import prepare
-from sancus.presets import preset_settings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
+from sancus.shards.cache import prepare
 from tests.bench.table import CLOCKS, Clock
 
 

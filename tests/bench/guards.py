@@ -17,22 +17,22 @@ from typing import Any
 
 import torch
 
-from partitioners import PARTITIONERS
 from sancus.comm import stamp
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
+from sancus.console.speaker import SILENT
 from sancus.datasets.open import open_graph
 from sancus.exchange import envelope, health
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
-from sancus.partition import build_shards
+from sancus.partitioners import PARTITIONERS
 from sancus.plugins import build
-from sancus.progress import SILENT
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
+from sancus.shards.partition import build_shards
 from sancus.training import trainer as training
 from sancus.training.settings import TrainingSettings
 from sancus.watch.watch import Watch
-from tests.processes import run_ranks
+from tests.helpers.processes import run_ranks
 
 RANKS, WARM, EPOCHS = 2, 2, 10
 CASES = {

@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from partitioners.metis import Metis
 from sancus.datasets.open import open_graph
 from sancus.graphs.order import Order, block_order, hit_rate, permuted
+from sancus.partitioners.metis import Metis
 from tests.bench.cases import Run, products
 from tests.bench.table import interleaved
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from sancus import run
 from sancus.api import settings
 from sancus.graphs.shards import open_shard
-from sancus.prepare import prepare
+from sancus.runs import build as run
+from sancus.shards.cache import prepare
 from sancus.training.trainer import Trainer
-from tests.threads import Board, ThreadTransport
+from tests.helpers.threads import Board, ThreadTransport
 
 GRAPH = "synthetic:reddit@0.05"
 SIZE = 2

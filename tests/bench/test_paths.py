@@ -11,14 +11,14 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from partitioners import PARTITIONERS
+from sancus.config.presets import PRESETS
 from sancus.datasets.open import open_graph
 from sancus.graphs.graph import Graph
 from sancus.kernels import masks
+from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
 from sancus.plans.cover import minimum_cover
 from sancus.plugins import build
-from sancus.presets import PRESETS
 from sancus.training.trainer import Trainer
 from tests.bench.ranks import GRAPH, Ranks
 

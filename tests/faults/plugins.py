@@ -15,7 +15,7 @@ from sancus.codecs.base import Moment
 from sancus.codecs.full import FullPrecision
 from sancus.exchange.exchange import Exchange, Rowlike
 from sancus.models.gcn import GCN
-from staleness.base import Replicated, View
+from sancus.staleness.base import Replicated, View
 
 PATIENCE = 60.0
 

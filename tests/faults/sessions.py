@@ -19,17 +19,17 @@ from unittest import mock
 import numpy as np
 from safetensors import safe_open
 
-from sancus import launch
-from sancus.cli import app
+from sancus.cli.app import app
 from sancus.comm.base import Transport
 from sancus.comm.ledger import Ledger
-from sancus.interrupt import SIGNALS, Stopped
-from sancus.launch import World
-from sancus.prepare import prepare
-from sancus.progress import Silent
-from sancus.session import Request, run_rank
+from sancus.console.speaker import Silent
+from sancus.launch import world as launch
+from sancus.launch.interrupt import SIGNALS, Stopped
+from sancus.launch.world import World
+from sancus.runs.session import Request, run_rank
+from sancus.shards.cache import prepare
 from sancus.training.trainer import Trainer
-from tests.command import metrics
+from tests.helpers.command import metrics
 
 GRAPH = "synthetic:nodes=300,features=12,classes=4,degree=6"
 # What an epoch computes and decides. Clocks differ, and bytes: a resumed run fetches the features once more.
@@ -76,8 +76,8 @@ def train(
         return train_epoch(trainer, epoch)
 
     with (
-        mock.patch("sancus.run.connect", return_value=transport),
-        mock.patch("sancus.session.open_log"),  # of which a process has one
+        mock.patch("sancus.runs.build.connect", return_value=transport),
+        mock.patch("sancus.runs.session.open_log"),  # of which a process has one
         mock.patch.object(transport, "close"),
         mock.patch.object(Trainer, "train_epoch", hooked),
         mock.patch.dict(os.environ, {launch.RUN: uuid.uuid4().hex}),

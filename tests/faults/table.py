@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from sancus.runfiles import cpu_name
+from sancus.runs.directory import cpu_name
 
 BEGIN, END = "<!-- begin: make faults -->", "<!-- end: make faults -->"
 HEAD = ["| case | on | caught / tried | seconds: least, median, most |", "|---|---|---|---|"]

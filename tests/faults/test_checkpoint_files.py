@@ -16,10 +16,11 @@ from unittest import mock
 import pytest
 import torch
 
-from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.alone import Alone
-from sancus.training import checkpoint, durable
-from sancus.training.checkpoint import SHARED, Files, rank_file
+from sancus.runs.checkpoints import contents as checkpoint
+from sancus.runs.checkpoints import durable
+from sancus.runs.checkpoints.contents import SHARED, Files, rank_file
+from sancus.runs.checkpoints.store import Checkpoints, Found
 from tests.faults.counts import at_most
 from tests.faults.record import record
 

@@ -23,16 +23,16 @@ import xxhash
 from sancus.comm.base import AGREEMENT, DONE, Handle, Transfer, Transport
 from sancus.comm.errors import CommError, DisagreementError
 from sancus.comm.ledger import Entry
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.delivery import Delivery
 from sancus.graphs.shards import Shard, open_shard
 from sancus.models.build import make_model
 from sancus.models.settings import ModelSettings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
 from tests.faults.record import record
-from tests.graphs import awkward_graph, shards_of
-from tests.threads import Board, ThreadTransport, results, run_threads
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.threads import Board, ThreadTransport, results, run_threads
 
 RANKS, EPOCHS = 3, 3
 SCHEDULES = 1000 if "SANCUS_FAULTS" in os.environ else 60

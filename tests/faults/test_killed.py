@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from sancus.comm.base import Transport
-from tests.command import Launcher, Process, started
 from tests.faults.counts import at_most, only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
-from tests.processes import run_ranks
-from tests.strike import assert_all_gone, children_of, ranks_of
+from tests.helpers.command import Launcher, Process, started
+from tests.helpers.processes import run_ranks
+from tests.helpers.strike import assert_all_gone, children_of, ranks_of
 
 EPOCHS = 120
 FACTORS = ("--preset", "pipegcn", "--codec", "int8", "--error-feedback")

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from sancus import runfiles
 from sancus.comm.alone import Alone
 from sancus.errors import UserError
-from sancus.launch import follow_parent
-from sancus.training import durable
-from tests.command import TOP, Process, losses, run, started
+from sancus.launch.world import follow_parent
+from sancus.runs import directory as runfiles
+from sancus.runs.checkpoints import durable
 from tests.faults.counts import only_in_full
 from tests.faults.greedy import MARK
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
 from tests.faults.test_killed import STALE, WORK
-from tests.processes import run_ranks
-from tests.strike import SOON
+from tests.helpers.command import TOP, Process, losses, run, started
+from tests.helpers.processes import run_ranks
+from tests.helpers.strike import SOON
 
 ENDLESS = ("train", *WORK, "--epochs", "1000000")
 

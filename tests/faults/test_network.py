@@ -15,14 +15,14 @@ import pytest
 from experiments.network import hosts, launch
 from experiments.network.hosts import Network
 from sancus.comm.base import Transport
-from sancus.launch import EXIT_PEER
-from tests.command import TIMEOUT, environment, losses, metrics, started
+from sancus.launch.world import EXIT_PEER
 from tests.faults.counts import only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import assert_same, train
 from tests.faults.test_killed import WORK
-from tests.processes import run_ranks
-from tests.strike import SOON, ranks_of
+from tests.helpers.command import TIMEOUT, environment, losses, metrics, started
+from tests.helpers.processes import run_ranks
+from tests.helpers.strike import SOON, ranks_of
 
 EPOCHS = 40
 FLAGS = (*WORK, "--epochs", str(EPOCHS))

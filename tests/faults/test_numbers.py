@@ -12,17 +12,17 @@ import torch
 
 from sancus.comm.base import Transport
 from sancus.comm.errors import DisagreementError
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.graphs.shards import Shard, open_shard
 from sancus.models.settings import ModelSettings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from tests.faults.plugins import Diverges, NotFinite
 from tests.faults.record import record
-from tests.graphs import awkward_graph, shards_of
-from tests.threads import results, run_threads
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.threads import results, run_threads
 
 RANKS, AT, WHO = 3, 2, 1
 SAYS = {

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Launcher, Process, Result, metrics, run, started
 from tests.faults.record import record, tries
-from tests.strike import children_of, rank_of
+from tests.helpers.command import Launcher, Process, Result, metrics, run, started
+from tests.helpers.strike import children_of, rank_of
 
 GRAPH = "synthetic:nodes=301,features=12,classes=4,degree=6"
 SMALL = ("--layers", "2", "--hidden", "8")

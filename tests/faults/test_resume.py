@@ -11,11 +11,11 @@ import torch
 from sancus.comm.alone import Alone
 from sancus.comm.base import Transport
 from sancus.errors import UserError
-from tests.command import losses
 from tests.faults.counts import everything, only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
-from tests.processes import run_ranks
+from tests.helpers.command import losses
+from tests.helpers.processes import run_ranks
 
 EPOCHS = 12
 SETTINGS = {

@@ -8,11 +8,11 @@ import pytest
 
 from sancus.errors import UserError
 from sancus.graphs.shards import open_shard
-from tests.command import run
 from tests.faults.counts import at_most
 from tests.faults.record import record
 from tests.faults.test_checkpoint_files import damages
-from tests.graphs import awkward_graph, shards_of
+from tests.helpers.command import run
+from tests.helpers.graphs import awkward_graph, shards_of
 
 PARTS = 2
 

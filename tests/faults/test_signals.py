@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from sancus.comm.alone import Alone
-from tests.command import Launcher, Process, losses, run, started
 from tests.faults.counts import everything, only_in_full
 from tests.faults.greedy import MARK
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, newest
 from tests.faults.test_killed import EPOCHS, STALE, undisturbed
-from tests.processes import run_ranks
-from tests.strike import SOON, assert_all_gone, children_of, ranks_of
+from tests.helpers.command import Launcher, Process, losses, run, started
+from tests.helpers.processes import run_ranks
+from tests.helpers.strike import SOON, assert_all_gone, children_of, ranks_of
 
 pytestmark = pytest.mark.slow
 TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import run
+from tests.helpers.command import run
 
 DATA = "synthetic:nodes=300,features=12,classes=4,degree=8"
 FLAGS = ("--ranks", "2", "--epochs", "6", "--hidden", "8")

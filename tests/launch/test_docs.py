@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sancus import flags
-from sancus.cli import app
+from sancus.cli import flags_page as flags
+from sancus.cli.app import app
 from sancus.metrics.declared import METRICS
-from tests.command import TOP
-from tests.documents import DOCS, PAGES, Command, commands
-from tests.walk import furnish, walk
+from tests.helpers.command import TOP
+from tests.helpers.documents import DOCS, PAGES, Command, commands
+from tests.helpers.walk import furnish, walk
 
 COMMANDS = [command for command in commands() if command.sancus is not None]
 TARGETS = re.findall(r"^([a-z]+):.*##", (TOP / "Makefile").read_text(), re.M)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import TOP, environment, home, program, read_run, run
+from tests.helpers.command import TOP, environment, home, program, read_run, run
 
 EXAMPLES = TOP / "examples"
 SMALL = ("synthetic:nodes=200", "--epochs", "3", "--hidden", "8", "--quiet")

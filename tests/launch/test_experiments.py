@@ -19,7 +19,7 @@ from experiments.engine.figures import COUNTED
 from experiments.network.hosts import Network, bits_per_second, unavailable
 from experiments.network.launch import run_ranks
 from sancus.errors import UserError
-from tests.command import TOP, environment, losses, read_run, run
+from tests.helpers.command import TOP, environment, losses, read_run, run
 
 REASON = unavailable()
 pytestmark = [

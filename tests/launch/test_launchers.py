@@ -16,9 +16,9 @@ import pytest
 
 from sancus.datasets.open import open_graph
 from sancus.metrics.declared import METRICS
-from sancus.training import checkpoint
-from tests.command import Launcher, losses, metrics, read_run, run, started
-from tests.strike import LONG, SOON, strike
+from sancus.runs.checkpoints import contents as checkpoint
+from tests.helpers.command import Launcher, losses, metrics, read_run, run, started
+from tests.helpers.strike import LONG, SOON, strike
 
 NODES, FEATURES, CLASSES, HIDDEN, LAYERS, EPOCHS = 301, 12, 4, 8, 3, 10
 GRAPH = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degree=6"

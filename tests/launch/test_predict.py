@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sancus.cli_runs import evaluate, predict
+from sancus.cli.runs import evaluate, predict
 from sancus.errors import UserError
-from tests.command import read_run, run
+from tests.helpers.command import read_run, run
 
 DATA = "synthetic:nodes=200"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.command import environment, home, metrics, read_run, run
+from tests.helpers.command import environment, home, metrics, read_run, run
 
 DATA = "synthetic:nodes=300,features=12,classes=4,degree=8"
 FLAGS = ("--ranks", "2", "--epochs", "40", "--hidden", "8", "--preset", "sancus-e:1")

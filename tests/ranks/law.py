@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
-from partitioners import PARTITIONERS
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.graph import Graph
 from sancus.graphs.shards import open_shard
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
+from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
 from sancus.plugins import load, parse
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from tests.graphs import awkward_graph, with_train_nodes
-from tests.processes import TOP
+from tests.helpers.graphs import awkward_graph, with_train_nodes
+from tests.helpers.processes import TOP
 
 EPOCHS = 2
 TRAINING = TrainingSettings(epochs=EPOCHS, optimizer="sgd", lr=0.5, weight_decay=0.01, dtype="float64")

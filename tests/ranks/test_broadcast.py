@@ -9,7 +9,7 @@ from sancus.comm import base
 from sancus.comm.base import Transport
 from sancus.comm.ledger import Entry
 from sancus.comm.probe import choose_broadcast
-from tests.processes import run_ranks
+from tests.helpers.processes import run_ranks
 
 SIZES = (1, 100, base.RING_CHUNK, 3 * base.RING_CHUNK + 17)
 

@@ -12,13 +12,13 @@ import torch
 
 from sancus.comm.base import Transport
 from sancus.comm.ledger import Ledger
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from tests.graphs import awkward_graph, shards_of
-from tests.processes import run_ranks
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.processes import run_ranks
 from tests.ranks.law import CAGNET
 
 FEATURES, CLASSES, EPOCHS = 7, 3, 3

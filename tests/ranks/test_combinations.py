@@ -13,17 +13,17 @@ import torch
 from sancus.codecs import CODECS
 from sancus.comm.base import Transport
 from sancus.comm.ledger import DIRECTIONS, Ledger
-from sancus.config import Config, FactorSettings
-from sancus.exchange.predict import stream_columns
+from sancus.config.settings import Config, FactorSettings
+from sancus.exchange.volume import stream_columns
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
 from sancus.plans import PLANS
 from sancus.plugins import build
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
+from sancus.staleness import POLICIES
 from sancus.training.settings import TrainingSettings
-from staleness import POLICIES
-from tests.graphs import awkward_graph, shards_of
-from tests.processes import run_ranks
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.processes import run_ranks
 
 pytestmark = pytest.mark.slow
 EPOCHS = 4

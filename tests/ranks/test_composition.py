@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.graph import Graph
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from tests.graphs import awkward_graph, shards_of
-from tests.payloads import PayloadSimulation, legs_of
-from tests.processes import run_ranks
-from tests.reference import dense_adjacency, dense_features
-from tests.simulation import Rule, train_gcn
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.payloads import PayloadSimulation, legs_of
+from tests.helpers.processes import run_ranks
+from tests.helpers.reference import dense_adjacency, dense_features
+from tests.helpers.simulation import Rule, train_gcn
 
 EPOCHS, SEED = 6, 5
 TRAINING = TrainingSettings(

@@ -12,15 +12,15 @@ import torch
 
 from sancus.comm.base import Transport
 from sancus.comm.errors import CommError, DisagreementError
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange
 from sancus.graphs.shards import open_shard
-from sancus.run import check_agreement, make_trainer
+from sancus.runs.build import check_agreement, make_trainer
+from sancus.staleness.base import Replicated, View
 from sancus.training.settings import TrainingSettings
-from staleness.base import Replicated, View
-from tests.graphs import awkward_graph, shards_of
-from tests.processes import run_ranks
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.processes import run_ranks
 
 RANKS = 3
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
-from sancus.exchange.predict import history_bytes, stream_columns
+from sancus.config.settings import Config, FactorSettings
+from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from tests.graphs import awkward_graph, shards_of
-from tests.processes import run_ranks
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.processes import run_ranks
 
 NODES, FEATURES, CLASSES = 24, 7, 3
 SHAPE = ModelSettings(layers=3, hidden=5)

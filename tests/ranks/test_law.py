@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from sancus.comm.alone import Alone
-from tests import reference
-from tests.graphs import shards_of
-from tests.processes import run_ranks
+from tests.helpers import reference
+from tests.helpers.graphs import shards_of
+from tests.helpers.processes import run_ranks
 from tests.ranks.law import EPOCHS, TRAINING, Case, cases, train_case
 
 CASES = {case.name: case for case in cases()}

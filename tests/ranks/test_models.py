@@ -13,18 +13,18 @@ import torch
 
 from sancus.codecs import CODECS
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.delivery import Delivery
 from sancus.graphs.shards import open_shard
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.plans import PLANS
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
+from sancus.staleness import POLICIES
 from sancus.training.settings import TrainingSettings
-from staleness import POLICIES
-from tests.graphs import awkward_graph, shards_of
-from tests.processes import run_ranks
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.processes import run_ranks
 
 SHAPE = ModelSettings(layers=3, hidden=4, heads=2, dropout=0.3, attention_dropout=0.3)
 SETTINGS = {

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.shards import open_shard
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from tests.graphs import awkward_graph, shards_of
-from tests.processes import run_ranks
-from tests.reference import dense_adjacency
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.processes import run_ranks
+from tests.helpers.reference import dense_adjacency
 
 HIDDEN = 4
 

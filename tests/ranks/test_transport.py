@@ -13,7 +13,7 @@ from sancus.comm.base import Transport
 from sancus.comm.errors import CommError
 from sancus.comm.ledger import Entry, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
-from tests.processes import run_ranks
+from tests.helpers.processes import run_ranks
 
 HERE = [backend for backend in BACKENDS if backend != "nccl"]
 PAYLOAD = Entry("payload", Stream(1, "forward", 0))

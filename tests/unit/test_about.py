@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from partitioners import PARTITIONERS
-from sancus import doctor
+from sancus.advise import doctor
 from sancus.codecs import CODECS
+from sancus.config.papers import PAPERS
+from sancus.config.presets import PRESETS
 from sancus.errors import UserError
 from sancus.models import MODELS
-from sancus.papers import PAPERS
+from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
-from sancus.presets import PRESETS
+from sancus.staleness import POLICIES
 from sancus.trackers.base import Guarded
-from staleness import POLICIES
 
 TABLES: dict[str, Any] = {
     "partitioner": PARTITIONERS,

@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partitioners import PARTITIONERS
-from sancus import cli, launch
+from sancus.cli import app as cli
 from sancus.codecs import CODECS
 from sancus.comm import BACKENDS
+from sancus.config.presets import PRESETS
 from sancus.datasets import READERS
 from sancus.errors import UserError
 from sancus.kernels import KERNELS
+from sancus.launch import world as launch
 from sancus.models import MODELS
+from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
-from sancus.presets import PRESETS
-from staleness import POLICIES
-from tests.command import TOP, environment, home
+from sancus.staleness import POLICIES
+from tests.helpers.command import TOP, environment, home
 
 GRAPH = "synthetic:nodes=60,features=4,classes=3"
 TABLES = (PARTITIONERS, PLANS, POLICIES, CODECS, BACKENDS, KERNELS, MODELS, READERS, PRESETS)
@@ -189,9 +190,9 @@ def busy_port() -> Iterator[int]:
 
 
 def run_all(cases: list[dict[str, Any]], cwd: Path) -> list[dict[str, Any]]:
-    """Every case in a fork of one process that has imported nothing but `sancus.cli`."""
+    """Every case in a fork of one process that has imported nothing but `sancus.cli.app`."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.command_entry"],
+        [sys.executable, "-m", "tests.helpers.command_entry"],
         input=json.dumps(cases),
         env=environment(),
         cwd=cwd,

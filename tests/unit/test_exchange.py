@@ -21,7 +21,7 @@ from sancus.comm.errors import DisagreementError
 from sancus.comm.ledger import DIRECTIONS, Direction, Entry, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.comm.stamp import STAMP, Stamp, label_of
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.agreement import Agreement
 from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
@@ -33,13 +33,13 @@ from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.models.settings import ModelSettings
 from sancus.plugins import build
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
+from sancus.staleness import POLICIES
+from sancus.staleness.base import SEND, SKIP
 from sancus.training.settings import TrainingSettings
-from staleness import POLICIES
-from staleness.base import SEND, SKIP
-from tests.graphs import awkward_graph, shards_of
-from tests.reference import dense_adjacency
-from tests.threads import open_own, results, run_threads
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.reference import dense_adjacency
+from tests.helpers.threads import open_own, results, run_threads
 
 CPU = torch.device("cpu")
 KEY = DropoutKey(seed=3, epoch=5, layer=1)

@@ -15,8 +15,8 @@ from experiments.engine.results import raster
 from experiments.network.hosts import bits_per_second
 from sancus.api import settings
 from sancus.errors import UserError
-from sancus.prepare import check
-from tests.command import TOP
+from sancus.shards.cache import check
+from tests.helpers.command import TOP
 
 FOLDER = TOP / "experiments"
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from sancus.advise.estimate import Machine, estimate, parse_rate, share_sent, stream_table, table
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
+from sancus.config.presets import preset_settings
+from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
-from sancus.estimate import Machine, estimate, parse_rate, share_sent, stream_table, table
 from sancus.models.settings import ModelSettings
-from sancus.presets import preset_settings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from tests.command import read_run, run
-from tests.graphs import awkward_graph, shards_of
-from tests.threads import open_own, results, run_threads
+from tests.helpers.command import read_run, run
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.threads import open_own, results, run_threads
 
 MACHINE = Machine(link=1e9, latency=1e-5, spmm=1e9, gemm=1e10)
 EPOCHS = 3

@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sancus.config import FactorSettings
+from sancus.config.settings import FactorSettings
 from sancus.errors import UserError
 from sancus.graphs.order import ROWS_IN_CACHE, Order, block_order, hit_rate
 from sancus.graphs.shard_writer import write_shards
 from sancus.graphs.shards import open_shard
-from sancus.prepare import prepare
-from tests.graphs import awkward_graph
+from sancus.shards.cache import prepare
+from tests.helpers.graphs import awkward_graph
 
 ORDERS = get_args(Order)
 

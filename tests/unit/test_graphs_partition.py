@@ -15,26 +15,27 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from partitioners import PARTITIONERS
-from partitioners.base import assign, splits_of
-from partitioners.pieces import csr_pieces
 from sancus.comm.base import Transport
+from sancus.console.speaker import SILENT
 from sancus.datasets.info import facts_of, info_rows, oddities
 from sancus.datasets.npz import save_npz
 from sancus.datasets.open import open_graph
 from sancus.datasets.spool import spool
 from sancus.errors import UserError
-from sancus.graphs import pieces, shards
+from sancus.graphs import bounded as pieces
+from sancus.graphs import shards
 from sancus.graphs.graph import Graph
 from sancus.graphs.shard_writer import write_shards
-from sancus.partition import compare, partition
+from sancus.partitioners import PARTITIONERS
+from sancus.partitioners.base import assign, splits_of
+from sancus.partitioners.pieces import csr_pieces
 from sancus.plugins import build
-from sancus.prepare import parts_of, prepare
-from sancus.progress import SILENT
-from sancus.run import Job
-from tests.command import read_run, run
-from tests.graphs import awkward_graph
-from tests.threads import open_own, results, run_threads
+from sancus.runs.build import Job
+from sancus.shards.cache import parts_of, prepare
+from sancus.shards.partition import compare, partition
+from tests.helpers.command import read_run, run
+from tests.helpers.graphs import awkward_graph
+from tests.helpers.threads import open_own, results, run_threads
 from tests.unit.test_datasets_formats import example
 
 TOP = Path(__file__).parents[2]
@@ -279,7 +280,7 @@ def test_partitioners_side_by_side(graph_file: Path) -> None:
 def test_mistakes_of_partition_are_one_line(
     flags: list[str], words: str, graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    from sancus import cli
+    from sancus.cli import app as cli
 
     monkeypatch.setattr(sys, "argv", ["sancus", "partition", str(graph_file), *flags])
     with pytest.raises(SystemExit) as caught:

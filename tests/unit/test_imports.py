@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("sancus", "staleness", "partitioners")
+PACKAGES = ("sancus", "staleness", "partitioners")  # the last two are imported as parts of the first
 
 # Who may import whom. A layer is a top-level package, or one module or package of `sancus`; its own
 # modules and the HELPERS are always allowed unless it is CLOSED.
@@ -25,56 +25,12 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.api": EVERYTHING,  # the same pieces, for programs
     "sancus.__main__": {"sancus.cli"},
     "sancus.cli": EVERYTHING,
-    "sancus.cli_runs": EVERYTHING,
-    "sancus.cli_data": EVERYTHING,
-    "sancus.checkpoints": {"sancus.comm", "sancus.training"},
-    "sancus.cli_about": EVERYTHING,
-    "sancus.doctor": EVERYTHING,  # looks at all of them
-    "sancus.papers": set(),
-    "sancus.flags": {"sancus.cli"},
-    "sancus.predict": EVERYTHING,  # loads a finished run, and uses it
-    "sancus.run": EVERYTHING,  # assembles one rank's job
-    "sancus.logs": {"sancus.progress", "sancus.comm"},
+    "sancus.advise": EVERYTHING,
+    "sancus.runs": EVERYTHING,
+    "sancus.launch": EVERYTHING,
+    "sancus.shards": EVERYTHING,
+    "sancus.config": EVERYTHING,
     "sancus.trackers": set(),
-    "sancus.account": EVERYTHING,  # describes it
-    "sancus.session": EVERYTHING,  # runs it, and writes its files
-    "sancus.prepare": {
-        "partitioners",
-        "sancus.config",
-        "sancus.datasets",
-        "sancus.graphs",
-        "sancus.models",
-        "sancus.partition",
-        "sancus.presets",
-        "sancus.runfiles",
-        "sancus.trackers",
-    },
-    "sancus.estimate": EVERYTHING,  # counts what run will do, from the same parts
-    "sancus.partition": {"partitioners", "sancus.datasets", "sancus.graphs"},
-    "sancus.compare": {"sancus.local", "sancus.runfiles"},
-    "sancus.runfiles": {"sancus.config", "sancus.launch", "sancus.metrics"},
-    "sancus.config": {
-        "partitioners",
-        "staleness",
-        "sancus.plans",
-        "sancus.codecs",
-        "sancus.comm",
-        "sancus.kernels",
-        "sancus.models",
-        "sancus.datasets",
-        "sancus.training",
-        "sancus.presets",
-        "sancus.trackers",
-    },  # for their tables, which names exist, and their settings
-    "sancus.memory": {"sancus.config", "sancus.models"},
-    "sancus.presets": set(),
-    "sancus.interrupt": {"sancus.launch"},
-    "sancus.launch": {"sancus.config", "sancus.comm", "sancus.local", "sancus.run"},
-    "sancus.local": {
-        "sancus.launch",
-        "sancus.cli",
-        "sancus.watch",
-    },  # forks processes that run the command line
     "sancus.watch": {"sancus.comm"},  # reads and tells, touches nothing
     "sancus.training": {"sancus.comm", "sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
     "sancus.models": {"sancus.exchange"},
@@ -83,11 +39,11 @@ LAYERS: dict[str, set[str] | None] = {
         "sancus.codecs",
         "sancus.comm",
         "sancus.kernels",
-        "staleness",
+        "sancus.staleness",
         "sancus.metrics",
     },
-    "sancus.datasets": {"partitioners", "sancus.graphs"},
-    "sancus.graphs": {"partitioners", "sancus.kernels"},
+    "sancus.datasets": {"sancus.partitioners", "sancus.graphs"},
+    "sancus.graphs": {"sancus.partitioners", "sancus.kernels"},
     "sancus.plans": {"sancus.graphs", "sancus.kernels"},
     "sancus.codecs": {"sancus.kernels"},
     "sancus.comm": {"sancus.errors", "sancus.metrics"},
@@ -96,44 +52,49 @@ LAYERS: dict[str, set[str] | None] = {
     "sancus.report": set(),
     "sancus.errors": set(),
     "sancus.plugins": {"sancus.errors"},
-    "sancus.progress": {"sancus.report"},
-    "staleness": set(),
-    "partitioners": set(),
+    "sancus.console": {"sancus.report"},
+    "sancus.staleness": set(),
+    "sancus.partitioners": set(),
 }
-HELPERS = {"sancus", "sancus.errors", "sancus.plugins", "sancus.progress"}
-CLOSED = {"sancus.comm", "sancus.errors", "sancus.metrics", "sancus.plugins", "sancus.report"}
+HELPERS = {"sancus", "sancus.errors", "sancus.plugins", "sancus.console"}
+CLOSED = {
+    "sancus.comm",
+    "sancus.errors",
+    "sancus.metrics",
+    "sancus.plugins",
+    "sancus.report",
+    "sancus.staleness",
+    "sancus.partitioners",
+}
 
 # Layers that may use only these of the outside world; the standard library is open to all.
 OUTSIDE: dict[str, set[str]] = {
     "sancus.report": {"numpy", "plotly"},
     "sancus.kernels": {"torch", "numpy", "scipy", "torch_sparse", "torch_scatter"},
     "sancus.models": {"torch"},
-    "staleness": {"numpy", "scipy", "torch"},
-    "partitioners": {"numpy", "scipy", "torch", "pymetis"},
+    "sancus.staleness": {"numpy", "scipy", "torch"},
+    "sancus.partitioners": {"numpy", "scipy", "torch", "pymetis"},
 }
 
 # Loaded before torch, so that `sancus --help` is quick; a folder stands for all its modules.
 BEFORE_TORCH = (
     "sancus/__main__.py",
-    "sancus/cli.py",
-    "sancus/cli_about.py",
-    "sancus/doctor.py",
-    "sancus/papers.py",
-    "sancus/config.py",
+    "sancus/cli",
+    "sancus/advise/doctor.py",
+    "sancus/config",
     "sancus/datasets",
     "sancus/errors.py",
     "sancus/graphs/graph.py",
-    "sancus/launch.py",
-    "sancus/logs.py",
-    "sancus/memory.py",
-    "sancus/progress.py",
+    "sancus/launch",
+    "sancus/runs/logs.py",
+    "sancus/shards/memory.py",
+    "sancus/console",
     "sancus/trackers",
     "sancus/plugins.py",
-    "sancus/presets.py",
-    "sancus/prepare.py",
+    "sancus/shards/cache.py",
     "sancus/watch/deaths.py",
-    "sancus/compare.py",
-    "sancus/runfiles.py",
+    "sancus/runs/compare.py",
+    "sancus/runs/directory.py",
 )
 
 
@@ -205,6 +166,7 @@ def violations(source: str, module: str, is_package: bool = False) -> list[str]:
 
 def name_of(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "sancus" else ("sancus", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -254,15 +216,15 @@ def test_loads_before_torch(entry: str) -> None:
         ("sancus.exchange.history", "import torch.distributed as dist"),
         ("sancus.exchange.history", "from torch import distributed"),
         ("sancus.exchange.history", "import torch\n\ndef f():\n    torch.distributed.barrier()"),
-        ("sancus.run", "from mpi4py import MPI"),
+        ("sancus.runs.build", "from mpi4py import MPI"),
         ("sancus.metrics.names", "from sancus.errors import UserError"),
         ("sancus.report.page", "import scipy"),
         ("sancus.report.page", "from sancus.errors import UserError"),
         ("sancus.kernels.spmm", "from sancus.graphs import Graph"),
-        ("staleness.fixed", "import sancus"),
-        ("staleness.fixed", "from sancus.errors import UserError"),
-        ("staleness.fixed", "import partitioners"),
-        ("partitioners.metis", "from staleness import POLICIES"),
+        ("sancus.staleness.fixed", "import sancus"),
+        ("sancus.staleness.fixed", "from sancus.errors import UserError"),
+        ("sancus.staleness.fixed", "import sancus.partitioners"),
+        ("sancus.partitioners.metis", "from ..staleness import POLICIES"),
     ],
 )
 def test_a_violation_is_caught(module: str, source: str) -> None:
@@ -277,7 +239,7 @@ def test_a_violation_is_caught(module: str, source: str) -> None:
         ("sancus.models.gcn", "if TYPE_CHECKING:\n    from sancus.exchange import Exchange"),
         ("sancus.plans.halo", "from sancus import __version__\nfrom sancus.plugins import build"),
         ("sancus.report.page", "import json\nfrom sancus.report.tables import table"),
-        ("sancus.run", "import sancus.training.trainer, staleness, partitioners, torch"),
+        ("sancus.runs.build", "import sancus.training.trainer, sancus.staleness, torch"),
     ],
 )
 def test_what_the_design_allows_passes(module: str, source: str) -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sancus.config import FactorSettings
+from sancus.config.settings import FactorSettings
 from sancus.errors import UserError
 from sancus.kernels import KERNELS
 from sancus.kernels.base import Csr, Kernel, index_dtype

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from sancus.comm.base import Transport
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.labels import LabelDraw
 from sancus.graphs.shards import Shard, open_shard
 from sancus.models.settings import ModelSettings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from tests.graphs import awkward_graph, shards_of
-from tests.reference import dense_adjacency, dense_features
-from tests.threads import results, run_threads
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.reference import dense_adjacency, dense_features
+from tests.helpers.threads import results, run_threads
 
 RATE, EPOCHS = 0.4, 4
 TRAINING = TrainingSettings(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sancus import memory
-from sancus.config import Config
+from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.models.settings import ModelSettings
+from sancus.shards import memory
 from sancus.training.settings import TrainingSettings
 
 GRAPH = {"name": "g", "nodes": 10, "edges": 30, "features": 5, "classes": 3, "sparse_features": False}

@@ -14,7 +14,7 @@ from torch import nn
 
 from sancus import api
 from sancus.comm.alone import Alone
-from sancus.config import Config, FactorSettings
+from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.attention import ALL, BlockAttention, attend_rows
 from sancus.graphs.shards import open_shard
@@ -25,12 +25,12 @@ from sancus.models.build import make_model
 from sancus.models.gat import AdditiveScore, DynamicScore
 from sancus.models.pyg import PyGLayer
 from sancus.models.settings import ModelSettings
-from sancus.run import make_trainer
+from sancus.runs.build import make_trainer
 from sancus.training.auc import mean_roc_auc
 from sancus.training.objective import check_metric
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
-from tests.graphs import awkward_graph, shards_of
+from tests.helpers.graphs import awkward_graph, shards_of
 
 CPU = torch.device("cpu")
 SHAPE = ModelSettings(layers=1, hidden=6, heads=2, output_heads=2, dropout=0.0)

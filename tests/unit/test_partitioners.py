@@ -12,13 +12,13 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from partitioners import PARTITIONERS
-from partitioners.bytegnn import ByteGnn, neighbourhood_blocks
-from partitioners.ldg import Ldg
-from partitioners.metis import Metis, fill_empty, undirected
-from partitioners.pieces import csr_pieces, rows_of_entries
-from partitioners.quality import quality
-from partitioners.random import Random
+from sancus.partitioners import PARTITIONERS
+from sancus.partitioners.bytegnn import ByteGnn, neighbourhood_blocks
+from sancus.partitioners.ldg import Ldg
+from sancus.partitioners.metis import Metis, fill_empty, undirected
+from sancus.partitioners.pieces import csr_pieces, rows_of_entries
+from sancus.partitioners.quality import quality
+from sancus.partitioners.random import Random
 
 
 def make(name: str, **chosen: Any) -> Any:

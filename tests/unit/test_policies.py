@@ -25,9 +25,9 @@ from sancus.errors import UserError
 from sancus.exchange.agreement import Agree, Agreement
 from sancus.exchange.decisions import Decisions
 from sancus.plugins import build
-from staleness import POLICIES
-from staleness.base import LATER, SEND, SKIP, Answer, Policy, Replicated, View
-from tests.threads import results, run_threads
+from sancus.staleness import POLICIES
+from sancus.staleness.base import LATER, SEND, SKIP, Answer, Policy, Replicated, View
+from tests.helpers.threads import results, run_threads
 
 Drift = Callable[[int, Stream, int], float]  # epoch, stream, version that the receivers hold
 

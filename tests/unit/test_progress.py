@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sancus import progress
+from sancus.console import speaker as progress
 
 CSS = (Path(__file__).parents[2] / "sancus/report/page.css").read_text()
 RECORD: dict[str, float | int | None] = {

@@ -22,7 +22,7 @@ from sancus.report.charts.curves import curves
 from sancus.report.charts.raster import raster
 from sancus.report.groups import group_runs
 from sancus.report.page import render, write_report
-from sancus.report.run_files import read
+from sancus.report.run_reader import read
 from sancus.report.summary import bill, result, title
 
 VOID = {"meta"}

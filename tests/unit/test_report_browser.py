@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sancus.report.page import write_report
-from tests.browser import Tab, browser
+from tests.helpers.browser import Tab, browser
 from tests.unit.test_report import DECISIONS, EPOCHS, FIGURES, RANKS, RUN, seeded, write
 
 PHONE, DESKTOP = 375, 1280

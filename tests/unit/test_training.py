@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from sancus import plugins
 from sancus.api import settings
-from sancus.checkpoints import Checkpoints, Found
 from sancus.comm.alone import Alone
 from sancus.comm.ledger import Entry, Ledger, Stream
-from sancus.config import Config, FactorSettings, LaunchSettings, OutputSettings
+from sancus.config.presets import PRESETS, preset_settings
+from sancus.config.settings import Config, FactorSettings, LaunchSettings, OutputSettings
 from sancus.errors import UserError
 from sancus.graphs.shards import open_shard
 from sancus.metrics.bill import Bill, join_ledgers
@@ -31,13 +31,14 @@ from sancus.metrics.declared import METRICS
 from sancus.metrics.writer import MetricsWriter
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
-from sancus.presets import PRESETS, preset_settings
-from sancus.run import make_trainer
-from sancus.training import checkpoint, durable
+from sancus.runs.build import make_trainer
+from sancus.runs.checkpoints import contents as checkpoint
+from sancus.runs.checkpoints import durable
+from sancus.runs.checkpoints.store import Checkpoints, Found
 from sancus.training.objective import SPLITS, Task
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
-from tests.graphs import awkward_graph, shards_of
+from tests.helpers.graphs import awkward_graph, shards_of
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,7 @@ from sancus.report.chart import (
     thinning,
 )
 from sancus.report.groups import Group
-from sancus.report.run_files import RunFiles, number, section
+from sancus.report.run_reader import RunFiles, number, section
 from sancus.report.units import byte_unit, number_text, score_text
 
 WIDE = 10.0  # times more bytes of one run than of another: their axis is logarithmic then

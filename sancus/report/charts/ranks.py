@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sancus.report.chart import Chart, Key, colour
 from sancus.report.groups import Group
-from sancus.report.run_files import number, numbers, section
+from sancus.report.run_reader import number, numbers, section
 from sancus.report.units import bytes_text, count_text, share_text
 
 CACHE = {

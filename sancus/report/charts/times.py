@@ -7,7 +7,7 @@ from typing import Any
 
 from sancus.report.chart import Chart, Key, colour, label, thin, thinned_text, thinning
 from sancus.report.groups import Group, an_epoch
-from sancus.report.run_files import RunFiles, number
+from sancus.report.run_reader import RunFiles, number
 from sancus.report.units import seconds_text, share_text
 
 MOST_BARS = 120

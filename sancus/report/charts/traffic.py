@@ -6,7 +6,7 @@ from typing import Any
 
 from sancus.report.chart import Chart, Key, colour, thin, thinned_text, thinning
 from sancus.report.groups import Group
-from sancus.report.run_files import RunFiles, items, number, numbers, section
+from sancus.report.run_reader import RunFiles, items, number, numbers, section
 from sancus.report.units import byte_unit, bytes_text, share_text
 
 STACK = {"wire_bytes": "payloads", "agreement_bytes": "agreement", "parameter_bytes": "parameters"}

@@ -1,0 +1,1 @@
+"""Advice before a run: what it will need, and whether everything is installed."""

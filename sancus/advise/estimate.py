@@ -1,0 +1,268 @@
+"""What a run will need, before anything is trained: memory a rank, bytes an epoch, seconds an epoch.
+
+Bytes are exact: the rows that the plan sends between every pair of parts, in the columns that each stream
+has, as the codec writes them. Memory is counted from the same numbers with measured costs an entry and a
+value. Seconds are an α-β model: the busiest rank's operations over the machine's speed, plus a latency a
+message and its bytes over the link. It leaves out stragglers, overlap and contention: read it as an order,
+and ratios between ranks as trends.
+
+For models that aggregate once a layer (the widths `f_0 … f_L` are all that is known of them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sancus.codecs import CODECS
+from sancus.codecs.base import Codec
+from sancus.comm.ledger import DIRECTIONS
+from sancus.config.settings import Config
+from sancus.errors import UserError
+from sancus.exchange.exchange import Savings
+from sancus.exchange.volume import stream_columns
+from sancus.graphs.graph import Graph
+from sancus.partitioners import PARTITIONERS
+from sancus.partitioners.base import Assignment
+from sancus.partitioners.quality import payload_matrix
+from sancus.plans import PLANS, plan_for
+from sancus.plugins import build
+from sancus.shards.partition import assign_nodes
+from sancus.staleness import POLICIES
+
+Counts = npt.NDArray[np.int64]
+
+MODELS = ("gcn",)  # whose layers are one product with one weight
+# Resident bytes, measured with `halo` and fp32 (see docs/data.md).
+RUNTIME = 350e6  # Python, torch and the rest, before any data: 320 MB of a forked rank, 390 MB of others
+ENTRY_BYTES = 52  # an entry of the adjacency: mapped, normalised in float64, cut into blocks, transposed
+FEATURE_COPIES = 2  # as a tensor, aggregated; the mapped file leaves once it is copied
+ACTIVATION_COPIES = 4  # of every layer's output: product, activation, and their gradients
+PAYLOAD_COPIES = 1  # of the widest transfer: received; what is decoded of it comes block after block
+OPTIMISER_COPIES = 4  # weights, gradients, two moments
+UNITS = {"bit": 1 / 8, "byte": 1.0, "b": 1 / 8, "B": 1.0}
+SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Speeds of one rank and of the link between ranks."""
+
+    link: float  # bytes a second
+    latency: float  # seconds a message
+    spmm: float  # multiply-adds a second of a sparse product
+    gemm: float  # multiply-adds a second of a dense product
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run with `ranks` ranks needs; of the rank that needs most where there are several."""
+
+    ranks: int
+    streams: dict[tuple[int, str], float]  # (layer, direction) -> wire bytes an epoch, of all owners
+    memory: dict[str, float]  # part -> bytes
+    compute_seconds: float
+    comm_seconds: float
+
+    @property
+    def wire_bytes(self) -> float:
+        """An epoch, all ranks."""
+        return sum(self.streams.values())
+
+    @property
+    def memory_bytes(self) -> float:
+        """The peak of a rank."""
+        return sum(self.memory.values())
+
+
+def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Estimate:
+    """Partition the graph for so many ranks, and count."""
+    if config.model not in MODELS:
+        raise UserError(
+            f"--model {config.model}: only {', '.join(MODELS)} can be estimated; leave --model out"
+        )
+    if not 1 <= ranks <= graph.nodes:
+        raise UserError(f"--ranks {ranks}: must be from 1 to the {graph.nodes} nodes")
+    factors = config.factors
+    chosen = build("partitioner", PARTITIONERS, factors.partitioner)
+    assignment = assign_nodes(chosen, graph, ranks, factors.partitioner)
+    plan = plan_for(factors.plan, linear=True)
+    if plan not in PLANS:
+        raise UserError(f"--plan {plan}: only {', '.join(PLANS)} can be estimated")
+    crossing = payload_matrix(graph.adjacency, assignment, ranks, plan)
+    savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
+    widths = config.shape.widths(graph.feature_count, graph.classes)
+    columns = stream_columns(widths, savings)
+    policies = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
+    codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
+    dtype = getattr(torch, config.training.dtype)
+    streams: dict[tuple[int, str], float] = {}
+    received = np.zeros(ranks)
+    for (layer, direction), width in columns.items():
+        codec: Codec = build("codec", CODECS, codecs[direction])
+        rows = crossing if direction == "forward" else backward_rows(crossing, plan)
+        sent = wire_bytes(codec, rows, width, dtype) * share_sent(policies[direction])
+        streams[layer, direction] = float(sent.sum())
+        received += sent.sum(axis=1)
+    history = sum(
+        crossing.sum(axis=1).max() * width * dtype.itemsize
+        for (_, direction), width in columns.items()
+        if build("policy", POLICIES, policies[direction]).max_age
+    )
+    rows, entries = _sizes(graph, assignment, ranks)
+    values = sum(a * b + b for a, b in pairwise(widths))
+    memory = {
+        "runtime": RUNTIME,
+        "graph": float(ENTRY_BYTES * entries.max()),
+        "features": _feature_bytes(graph, dtype.itemsize) * float(rows.max()) / graph.nodes,
+        "activations": float(ACTIVATION_COPIES * rows.max() * sum(widths[1:]) * dtype.itemsize),
+        "payloads": float(
+            PAYLOAD_COPIES * crossing.sum(axis=1).max() * _widest(graph, columns) * dtype.itemsize
+        ),
+        "history": float(history),
+        "optimiser": float(OPTIMISER_COPIES * values * dtype.itemsize),
+    }
+    compute = _operations(rows, entries, widths, columns, machine)
+    reduced = 2 * (ranks - 1) / ranks * values * dtype.itemsize
+    messages = (len(columns) * (ranks - 1) + 2 * (ranks - 1)) if ranks > 1 else 0
+    comm = messages * machine.latency + (received.max() + reduced) / machine.link
+    return Estimate(ranks, streams, memory, compute, float(comm))
+
+
+def wire_bytes(codec: Codec, rows: Counts, columns: int, dtype: torch.dtype) -> npt.NDArray[np.float64]:
+    """Bytes from every owner `j` to every receiver `i` `[p, p]` for payloads of `rows[i, j]` rows."""
+    device = torch.device("cpu")
+    sizes = {
+        int(count): codec.wire(int(count), columns, dtype, device, 0.0).nbytes if count else 0
+        for count in np.unique(rows)
+    }
+    return np.vectorize(lambda count: float(sizes[int(count)]))(rows)
+
+
+def backward_rows(crossing: Counts, plan: str) -> Counts:
+    """What travels back: the transpose; whole blocks are broadcast in either direction."""
+    return crossing if plan.startswith("block") else crossing.T
+
+
+def share_sent(policy: str) -> float:
+    """The share of uses at which a policy sends; 1, the most, where it depends on the data."""
+    name, _, settings = policy.partition(":")
+    bound = re.search(r"bound=(\d+)", settings)
+    if name in ("epoch-fixed", "epoch-adaptive") and bound:
+        return 1 / (int(bound[1]) + 1)
+    return 0.0 if name in ("drop", "never") else 1.0
+
+
+def parse_rate(text: str) -> float:
+    """`10Gbit`, `1.2GB` or `800Mbit` to bytes a second."""
+    found = re.fullmatch(r"([0-9.]+)\s*([kKMGT]?)(bit|byte|b|B)(?:/s|ps)?", text.strip())
+    try:
+        rate = float(found[1]) * SCALES[found[2]] * UNITS[found[3]] if found else 0.0
+    except ValueError:
+        rate = 0.0
+    if not rate > 0:
+        raise UserError(f"--link {text!r}: write a number and a unit, e.g. 10Gbit or 1.2GB (a second)")
+    return rate
+
+
+def table(estimates: Sequence[Estimate]) -> list[list[str]]:
+    """Rows to print; the first is the head."""
+    parts = list(estimates[0].memory)
+    head = ["ranks", "memory a rank", *parts, "bytes an epoch", "seconds", "compute", "communication"]
+    rows = [head]
+    for found in estimates:
+        seconds = (found.compute_seconds + found.comm_seconds, found.compute_seconds, found.comm_seconds)
+        rows.append(
+            [
+                str(found.ranks),
+                f"{found.memory_bytes / 1e6:,.0f} MB",
+                *(f"{found.memory[part] / 1e6:,.0f}" for part in parts),
+                f"{found.wire_bytes:,.0f}",
+                *(f"{value:.3g}" for value in seconds),
+            ]
+        )
+    return rows
+
+
+def stream_table(estimates: Sequence[Estimate]) -> list[list[str]]:
+    """Bytes an epoch of every stream, a column for each number of ranks."""
+    keys = sorted({key for found in estimates for key in found.streams})
+    head = ["layer", "direction", *(f"{found.ranks} ranks" for found in estimates)]
+    return [
+        head,
+        *(
+            [str(layer), way, *(f"{f.streams.get((layer, way), 0):,.0f}" for f in estimates)]
+            for layer, way in keys
+        ),
+    ]
+
+
+def probe(link: str, latency: float, spmm: float | None, gemm: float | None) -> Machine:
+    """The machine of the flags; speeds that are not given are measured here, in about a second."""
+    if latency < 0 or min(spmm or 1, gemm or 1) <= 0:
+        raise UserError("--latency must not be negative, --spmm and --gemm must be above 0")
+    return Machine(parse_rate(link), latency, spmm or _measure_spmm(), gemm or _measure_gemm())
+
+
+def _sizes(graph: Graph, assignment: Assignment, ranks: int) -> tuple[Counts, Counts]:
+    """Rows and entries of `Â` (a loop a row included) of every rank."""
+    rows = np.bincount(assignment, minlength=ranks)
+    degrees = np.diff(graph.adjacency.indptr)
+    return rows, rows + np.bincount(assignment, weights=degrees, minlength=ranks).astype(np.int64)
+
+
+def _widest(graph: Graph, columns: dict[Any, int]) -> int:
+    """Columns of the widest payload; dense features cross once, or in every epoch."""
+    dense = graph.feature_count if isinstance(graph.features, np.ndarray) else 0
+    return max([dense, *columns.values()])
+
+
+def _feature_bytes(graph: Graph, itemsize: int) -> float:
+    """Of the whole graph, with all copies."""
+    if isinstance(graph.features, np.ndarray):
+        return float(graph.features.size * (4 + (FEATURE_COPIES - 1) * itemsize))
+    return float(graph.features.nnz * (8 + 3 * (4 + itemsize)))
+
+
+def _operations(
+    rows: Counts, entries: Counts, widths: Sequence[int], columns: dict[Any, int], machine: Machine
+) -> float:
+    """Seconds of the busiest rank: an aggregation a stream, three dense products a layer."""
+    sparse = float(entries.max()) * sum(columns.values())
+    dense = 3 * float(rows.max()) * sum(a * b for a, b in pairwise(widths))
+    return sparse / machine.spmm + dense / machine.gemm
+
+
+def _measure_spmm(rows: int = 50_000, degree: int = 16, width: int = 64) -> float:
+    import time
+
+    import scipy.sparse as sp
+
+    from sancus.kernels import KERNELS
+    from sancus.kernels.matrix import SparseMatrix
+
+    columns = np.random.default_rng(0).integers(0, rows, rows * degree)
+    pattern = sp.csr_array((np.ones(rows * degree, np.float32), columns, np.arange(rows + 1) * degree))
+    matrix = SparseMatrix.from_scipy(pattern, build("kernel", KERNELS, "auto"), torch.float32)
+    h = torch.ones(pattern.shape[1], width)
+    matrix.multiply(h)
+    started = time.perf_counter()
+    matrix.multiply(h)
+    return rows * degree * width / (time.perf_counter() - started)
+
+
+def _measure_gemm(size: int = 768) -> float:
+    import time
+
+    a = torch.ones(size, size)
+    a @ a
+    started = time.perf_counter()
+    a @ a
+    return size**3 / (time.perf_counter() - started)

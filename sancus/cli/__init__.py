@@ -1,0 +1,1 @@
+"""The command line: verbs, flags, and how a process of ours ends."""

@@ -1,0 +1,137 @@
+"""The verbs that look at data before anything is trained: `partition`, `estimate` and `data info`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from sancus.config.settings import Config
+from sancus.errors import UserError
+
+
+def partition(
+    data: str,
+    /,
+    *,
+    parts: int,
+    partitioner: Annotated[list[str], Parameter(consume_multiple=True)] | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
+    row_order: Literal["auto", "given", "rcm", "metis"] = "auto",
+    compare: bool = False,
+) -> None:
+    """Cut a graph into shards on disk, which any later run can train from; or compare partitioners.
+
+    Parameters
+    ----------
+    data
+        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
+    parts
+        Number of parts: the ranks that will train.
+    partitioner
+        Who owns which rows; with --compare several, default: all.
+    out
+        Directory for the shards: sancus train DIR uses them.
+    overwrite
+        Replace the shards that --out holds already.
+    row_order
+        Rows inside a block: as given, or reordered for the cache; auto: by metis where the hit rate rises.
+    compare
+        Print quality and cost of partitioners side by side; writes nothing.
+    """
+    from sancus.cli.app import print_line, print_table
+    from sancus.console.speaker import speaker
+    from sancus.datasets.open import check_source
+    from sancus.partitioners import PARTITIONERS
+    from sancus.shards import partition as parting
+
+    if parts < 1:
+        raise UserError(f"--parts {parts}: must be at least 1")
+    check_source(data)
+    if compare:
+        if out is not None:
+            raise UserError("--compare writes nothing; leave --out out, or --compare")
+        with closing(speaker()) as say:
+            table = parting.compare(data, partitioner or list(PARTITIONERS), parts, say)
+        print_table(table)
+        return
+    if out is None:
+        raise UserError("--out is missing: the directory for the shards (or --compare, which writes nothing)")
+    if partitioner is not None and len(partitioner) != 1:
+        raise UserError(f"--partitioner {' '.join(partitioner)}: give one, or add --compare")
+    spec = partitioner[0] if partitioner else "metis"
+    with closing(speaker()) as say:
+        facts = parting.partition(data, spec, parts, out, say, overwrite=overwrite, row_order=row_order)
+    rows = ", ".join(f"{plan} {count:,}" for plan, count in facts["payload_rows"].items())
+    print_line(f"cut {100 * facts['edge_cut_share']:.1f} %, rows that cross in one aggregation: {rows}")
+    print_line(f"shards in {out}; train with: sancus train {out}")
+
+
+def estimate(
+    data: str,
+    /,
+    *flags: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    ranks: Annotated[list[int], Parameter(consume_multiple=True)],
+    link: str = "10Gbit",
+    latency: float = 50e-6,
+    spmm: float | None = None,
+    gemm: float | None = None,
+) -> None:
+    """Tell what a run would need before anything is trained: memory, bytes and time, for any number of ranks.
+
+    Parameters
+    ----------
+    data
+        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
+    flags
+        Any flags of sancus train: --preset sancus-e:1 --hidden 256 ….
+    ranks
+        Numbers of ranks, also beyond this machine: --ranks 2 4 8 16 64.
+    link
+        Speed of the network between ranks, e.g. 10Gbit or 1.2GB (a second).
+    latency
+        Seconds that a message takes beside its bytes.
+    spmm
+        Multiply-adds a second of a sparse product on one rank; default: measured here.
+    gemm
+        Multiply-adds a second of a dense product on one rank; default: measured here.
+    """
+    from sancus.cli.app import app, print_line, print_table
+    from sancus.datasets.open import check_source, open_graph
+    from sancus.shards.cache import check
+
+    check_source(data)
+    _, bound, *_ = app.parse_args(["train", data, *flags], exit_on_error=False, print_error=False)
+    settings = bound.arguments.get("settings", Config())
+    check(data, settings, launched=True)
+    from sancus.advise import estimate as estimating
+
+    machine = estimating.probe(link, latency, spmm, gemm)
+    graph = open_graph(data)
+    found = [estimating.estimate(graph, settings, count, machine) for count in ranks]
+    print_table(estimating.table(found))
+    print_line("")
+    print_table(estimating.stream_table(found))
+
+
+def info(data: str, /) -> None:
+    """Print what a graph is like, and what looks wrong with it.
+
+    Parameters
+    ----------
+    data
+        Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
+    """
+    from sancus.cli.app import print_line, print_table
+    from sancus.datasets.info import facts_of, info_rows, oddities
+    from sancus.datasets.open import find_reader
+
+    reader, found = find_reader(data)
+    graph = found.load()
+    facts = facts_of(graph)
+    print_table([list(row) for row in info_rows(graph, facts, reader)])
+    for oddity in oddities(graph, facts):
+        print_line(f"looks wrong: {oddity}")

@@ -1,0 +1,1 @@
+"""Settings, presets, and the one way from flags to a `Config`."""

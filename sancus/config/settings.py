@@ -1,0 +1,226 @@
+"""The configuration of a run: frozen dataclasses, validated when made, one field doc each; the presets.
+
+Imports no torch, so that `--help` and every mistake on the command line are answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import xxhash
+from cyclopts import Group, Parameter
+
+from sancus.codecs import CODECS
+from sancus.comm import BACKENDS
+from sancus.config.presets import DEFAULT, preset_settings
+from sancus.errors import UserError
+from sancus.kernels import KERNELS
+from sancus.models import MODELS
+from sancus.models.settings import ModelSettings
+from sancus.partitioners import PARTITIONERS
+from sancus.plans import AUTO, PLANS
+from sancus.plugins import Table, choices, parse
+from sancus.staleness import POLICIES
+from sancus.trackers import TRACKERS
+from sancus.training.settings import TrainingSettings
+
+LONGEST_TIMEOUT = 1e6  # seconds; transports count milliseconds in machine words
+
+
+@dataclass(frozen=True)
+class FactorSettings:
+    """The five factors of the traffic, and the exact savings."""
+
+    partitioner: str = "metis"
+    """Who owns which rows: a partitioner, e.g. metis:seed=1."""
+    row_order: Literal["auto", "given", "rcm", "metis"] = "auto"
+    """Rows inside a block: as given, or reordered for the cache; auto: by metis where the hit rate rises."""
+    plan: str = AUTO
+    """Which rows cross a cut: block, halo, prepost, or auto: prepost for models that only sum, else halo."""
+    staleness: str = "always"
+    """Policy for embeddings: must they cross now?"""
+    backward: str = "always"
+    """Policy for the gradients of embeddings."""
+    codec: str = "fp32"
+    """Bits on the wire: fp32, fp16, bf16, int8, int4, int2, int1 or auto:budget=2.5."""
+    backward_codec: str | None = None
+    """Bits on the wire for the gradients; default: those of --codec."""
+    error_feedback: bool = False
+    """Owners add to each send what the codec left out of the send before."""
+    backend: str = "auto"
+    """Transport: auto, gloo, mpi or nccl."""
+    agree: Literal["layer", "epoch"] = "layer"
+    """When owners that measure drift tell the others: at every layer, or once an epoch for the next."""
+    broadcast: Literal["auto", "ring", "library"] = "auto"
+    """How a block reaches all: pipelined around the ring, by the library, or what a probe finds faster."""
+    clip: float | None = None
+    """Clip every rank's gradient rows to an L2 norm of √p times this, before they are sent."""
+    reuse_input: bool = True
+    """Exact saving: what the first layer needs of the constant features crosses once."""
+    order: Literal["auto", "aggregate-first", "transform-first"] = "auto"
+    """Exact saving (auto): send the narrower of H and HW."""
+    skip_input_gradient: bool = True
+    """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
+    kernel: str = "auto"
+    """Sparse product: auto (native where its library loads, else torch), native, torch or torch-sparse."""
+
+    def __post_init__(self) -> None:
+        for kind, table, spec in self.specs():
+            parse(kind, table, spec)
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise UserError(f"--clip {self.clip}: must be a positive number")
+        if self.backend != "auto" and self.backend not in BACKENDS:
+            raise UserError(
+                f"backend {self.backend!r} does not exist; "
+                f"choose from {choices(['auto', *BACKENDS], self.backend)}"
+            )
+
+    def specs(self) -> list[tuple[str, Table, str]]:
+        """Every plug-in that is named here: (kind, table, spec)."""
+        return [
+            ("partitioner", PARTITIONERS, self.partitioner),
+            *([] if self.plan == AUTO else [("plan", PLANS, self.plan)]),
+            ("policy", POLICIES, self.staleness),
+            ("policy", POLICIES, self.backward),
+            ("codec", CODECS, self.codec),
+            *([] if self.backward_codec is None else [("codec", CODECS, self.backward_codec)]),
+            ("kernel", KERNELS, self.kernel),
+        ]
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """Ranks and the machine."""
+
+    ranks: int | None = None
+    """Number of ranks, 1 if not given; under torchrun or mpiexec it may only repeat the launcher's."""
+    threads: int | None = None
+    """Threads a rank; default: cores divided by the ranks of this host."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where tensors live (cuda is untested)."""
+    timeout: float = 120.0
+    """Seconds after which a collective that does not end is an error."""
+    restarts: int = 0
+    """How often local ranks are started again after a failure; they go on from the last checkpoint."""
+
+    def __post_init__(self) -> None:
+        if self.restarts < 0:
+            raise UserError(f"--restarts {self.restarts}: must not be negative")
+        for name in ("ranks", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"--{name} {value}: must be at least 1")
+        if not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise UserError(
+                f"--timeout {self.timeout:g}: must be above 0 and at most {LONGEST_TIMEOUT:g} seconds"
+            )
+
+
+@dataclass(frozen=True)
+class OutputSettings:
+    """What a run leaves behind."""
+
+    out: Path | None = None
+    """Directory for the run's files; default: a new one under runs/."""
+    overwrite: bool = False
+    """Replace the run that --out holds already."""
+    checkpoint_every: int = 0
+    """Write a checkpoint every so many epochs; one is always written at the end and on SIGTERM or SIGINT."""
+    keep: int = 2
+    """How many checkpoints to keep; the newest ones."""
+    resume: Path | None = None
+    """Directory of an earlier run: go on from its newest checkpoint; auto: from that in --out, if any."""
+    verbose: bool = False
+    """Print every epoch, and at the end the bill of every layer, direction and owner."""
+    quiet: bool = False
+    """Print nothing but errors."""
+    track: str | None = None
+    """Also send every epoch's figures to a tracker: tensorboard (extra)."""
+
+    def __post_init__(self) -> None:
+        if self.overwrite and self.out is None:
+            raise UserError("--overwrite needs --out: the directory of the run to replace")
+        if self.overwrite and self.resume is not None and (self.automatic or self.out == self.resume):
+            raise UserError("--overwrite would delete the run that --resume goes on with; leave it out")
+        if self.automatic and self.out is None:
+            raise UserError("--resume auto needs --out: the directory to go on in")
+        if self.keep < 1:
+            raise UserError(f"--keep {self.keep}: must be at least 1")
+        if self.track is not None:
+            parse("tracker", TRACKERS, self.track)
+        if self.checkpoint_every < 0:
+            raise UserError(f"--checkpoint-every {self.checkpoint_every}: must not be negative")
+        if self.resume is not None and not self.automatic and not (self.resume / "checkpoint").is_dir():
+            raise UserError(f"--resume {self.resume}: no checkpoint there; give the --out directory of a run")
+
+    @property
+    def automatic(self) -> bool:
+        """Whether `--out` says what is resumed; a directory of that name is `./auto`."""
+        return self.resume == Path("auto")
+
+
+def _of_the_command_line(_: str) -> str:
+    """The preset that `sancus train` takes where none is named; in Python it is `exact`."""
+    return DEFAULT
+
+
+def _flags(title: str, order: int) -> Parameter:
+    """The fields of a section become plain flags, under a heading of their own in `--help`."""
+    return Parameter(name="*", group=Group(title, sort_key=order))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A complete run."""
+
+    preset: Annotated[str, Parameter(show_default=_of_the_command_line)] = "exact"
+    """Named settings: see `sancus list`. Flags override what a preset sets."""
+    factors: Annotated[FactorSettings, _flags("Factors of the traffic", 1)] = field(
+        default_factory=FactorSettings
+    )
+    model: str = "gcn"
+    """Model: gcn, sage, gin, gat, gatv2, gcnii, resgcn+, or your own: my_file.py:Net."""
+    shape: Annotated[ModelSettings, _flags("Model", 2)] = field(default_factory=ModelSettings)
+    training: Annotated[TrainingSettings, _flags("Training", 3)] = field(default_factory=TrainingSettings)
+    launch: Annotated[LaunchSettings, _flags("Ranks", 4)] = field(default_factory=LaunchSettings)
+    output: Annotated[OutputSettings, _flags("Output", 5)] = field(default_factory=OutputSettings)
+
+    def __post_init__(self) -> None:
+        preset_settings(self.preset)
+        parse("model", MODELS, self.model)
+        if self.launch.restarts and self.output.out is None and self.output.resume is None:
+            raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
+        if self.factors.backend == "nccl" and self.launch.device != "cuda":
+            raise UserError("--backend nccl moves CUDA tensors; add --device cuda, or choose gloo or mpi")
+        if self.factors.backend in ("gloo", "mpi") and self.launch.device == "cuda":
+            raise UserError(f"--backend {self.factors.backend} moves host tensors; --device cuda needs nccl")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, complete: `sancus train --config` repeats the run."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        return plain
+
+    def digest(self) -> bytes:
+        """16 bytes that differ when any setting that must agree between ranks differs."""
+        settings = self.to_dict()
+        output = self.output
+        settings["output"] = {
+            "checkpoint_every": output.checkpoint_every,
+            "resume": output.resume is not None,
+        }
+        settings["launch"] = {"device": self.launch.device}
+        return xxhash.xxh3_128_digest(json.dumps(settings, sort_keys=True).encode())
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`Config.to_dict()` as flag names and values, without those that were left unset."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= flatten(value) if isinstance(value, Mapping) else {name: value}
+    return {name: value for name, value in flat.items() if value is not None}

@@ -1,0 +1,1 @@
+"""A run: built, trained, written down, resumed, predicted from, compared."""

@@ -1,0 +1,189 @@
+"""The account of a run: everything that becomes `run.json`, and what of it a checkpoint carries along."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from sancus.comm.records import gather_json
+from sancus.config.settings import Config
+from sancus.exchange.volume import history_bytes, stream_columns
+from sancus.metrics.bill import Bill, StreamKey, join_ledgers
+from sancus.runs import directory as runfiles
+from sancus.runs.build import Job
+from sancus.training.trainer import Record
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, as the command line had it."""
+
+    data: str
+    config: Config
+    command: str
+
+
+@dataclass
+class Tally:
+    """Sums and maxima of the epochs so far, earlier processes of a resumed run included."""
+
+    seconds: float = 0.0
+    compute_seconds: float = 0.0
+    comm_seconds: float = 0.0
+    agreement_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    hidden_seconds: float = 0.0
+    max_age: int = 0
+    max_drift: float | None = None
+
+    def add(self, record: Record) -> None:
+        """One more epoch."""
+        self.seconds += record["seconds"] or 0.0
+        self.compute_seconds += record["compute_seconds"] or 0.0
+        self.comm_seconds += record["comm_seconds"] or 0.0
+        self.agreement_seconds += record["agreement_seconds"] or 0.0
+        self.waiting_seconds += record["waiting_seconds"] or 0.0
+        self.hidden_seconds += record["hidden_seconds"] or 0.0
+        self.max_age = max(self.max_age, int(record["max_age"] or 0))
+        if record["max_drift"] is not None:
+            self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
+
+
+class Account:
+    """Sums over the epochs of this process and of those before it, and facts of the run."""
+
+    def __init__(self, request: Request, job: Job, backend: str) -> None:
+        self.request = request
+        self.job = job
+        self.backend = backend
+        self.tally = Tally()
+        self._earlier = Bill()
+        self._seconds_before = 0.0
+        self._bill_from = 0  # the first epoch that the bill covers
+        self._started = time.perf_counter()
+
+    def beginning(self) -> dict[str, Any]:
+        """What `run.json` holds from the start, so that a killed run can be shown and repeated."""
+        job, manifest = self.job, self.job.shard.manifest
+        threads = job.world.threads(self.request.config.launch.threads)
+        return {
+            "config": self.settings(),
+            "command": self.request.command,
+            "versions": runfiles.versions(),
+            "hardware": runfiles.hardware(job.world.size, threads, self.backend, job.device),
+            "graph": manifest["graph"],
+            "partition": manifest["partition"],
+        }
+
+    def describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
+        """The contents of `run.json`."""
+        job, trainer = self.job, self.job.trainer
+        epochs = trainer.next_epoch
+        return self.beginning() | {
+            "result": {
+                "best_epoch": trainer.best.epoch,
+                "val": trainer.best.val,
+                "test": trainer.best.test,
+                "metric": trainer.task.metric,
+                "epochs": epochs,
+                "seconds_total": self._seconds_before + time.perf_counter() - self._started,
+                "seconds_per_epoch": self.tally.seconds / max(1, epochs),
+                "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
+                "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
+                "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
+                "waiting_seconds_per_epoch": self.tally.waiting_seconds / max(1, epochs),
+                "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
+            },
+            "communication": bill.to_dict(epochs - self._bill_from, job.world.size)
+            | {
+                "max_age": self.tally.max_age,
+                "max_drift": self.tally.max_drift,
+                "policies": self._policies(),
+            },
+            "cache": {
+                "history_bytes": [row["history"] for row in memory],
+                "predicted_bytes": [row["predicted"] for row in memory],
+                "drift_bytes": [row["drift"] for row in memory],
+                "residual_bytes": [row["residual"] for row in memory],
+                "share_of_peak": [row["history"] / row["peak"] for row in memory],
+            },
+            "memory": {"peak_bytes": [row["peak"] for row in memory]},
+        }
+
+    def _policies(self) -> dict[str, Any]:
+        """What the report draws beside ages and drift: the bounds, by direction."""
+        return {
+            side: {"max_age": policy.max_age, "norm": policy.drift_norm, "gap": getattr(policy, "gap", None)}
+            for side, policy in self.job.trainer.exchange.crossing.policies.items()
+        }
+
+    def memory(self) -> dict[str, int | None]:
+        """What this rank holds: peak, histories (measured and predicted), copies for drift and feedback."""
+        exchange, config = self.job.trainer.exchange, self.request.config
+        predicted = None
+        widths = getattr(self.job.trainer.model, "widths", None)
+        if widths is not None:
+            columns = stream_columns(widths, exchange.savings)
+            itemsize = getattr(torch, config.training.dtype).itemsize
+            plan, rank = exchange.plan, self.job.world.rank
+            predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
+        return {
+            "peak": runfiles.peak_memory(),
+            "history": exchange.crossing.history.nbytes,
+            "predicted": predicted,
+            "drift": exchange.crossing.drift.nbytes,
+            "residual": exchange.crossing.residual_bytes,
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """What `--config` and `--resume` need to repeat the run."""
+        return {"data": self.request.data} | self.request.config.to_dict()
+
+    def bill(self) -> Bill:
+        """What all ranks communicated since the run began, earlier processes included."""
+        job, decisions = self.job, self.job.trainer.exchange.crossing.decisions
+        records = gather_json(job.transport, job.transport.ledger.record(), job.device)
+        decided: dict[StreamKey, tuple[int, int]] = {}
+        decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
+        bill = join_ledgers(records, decided)
+        bill.merge(self._earlier)
+        return bill
+
+    def carried(self) -> dict[str, Any]:
+        """What goes into a checkpoint; all ranks take part."""
+        bill, job, trainer = self.bill(), self.job, self.job.trainer
+        return {
+            "decisions": trainer.exchange.crossing.decisions.as_array().tolist(),
+            "communication": bill.to_dict(trainer.next_epoch - self._bill_from, job.world.size),
+            "bill_from": self._bill_from,
+            "seconds_total": self._seconds_before + time.perf_counter() - self._started,
+            "tally": asdict(self.tally),
+            "ranks": job.world.size,
+            "shards": job.shard.digest(),
+            "graph": job.shard.manifest["graph"],
+            "config": self.settings(),
+        }
+
+    def restore(self, carried: Mapping[str, Any]) -> bool:
+        """Go on with an earlier account; whether its bill could be taken over: not that of other ranks."""
+        self._seconds_before = carried["seconds_total"]
+        self.tally = Tally(**carried["tally"])
+        if carried["ranks"] != self.job.world.size:
+            self._bill_from = self.job.trainer.next_epoch
+            return False
+        decisions = self.job.trainer.exchange.crossing.decisions
+        decisions.restore(np.array(carried["decisions"], np.int8))
+        self._earlier = Bill.from_dict(_without_decisions(carried["communication"]))
+        self._bill_from = carried["bill_from"]
+        return True
+
+
+def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier bill without sends and skips: the restored decisions count those themselves."""
+    streams = [row | {"sends": 0, "skips": 0} for row in communication["streams"]]
+    return dict(communication) | {"streams": streams}

@@ -1,0 +1,258 @@
+"""One rank's job: shard → plan → exchange → model → trainer → run files. The composition root.
+
+The only module that knows all factors; each of them is built here from its spec and handed to the next.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+import xxhash
+
+from sancus.codecs import CODECS
+from sancus.comm import BACKENDS
+from sancus.comm.alone import Alone
+from sancus.comm.base import Transport
+from sancus.comm.ledger import DIRECTIONS, Entry
+from sancus.comm.probe import choose_broadcast
+from sancus.config.settings import Config
+from sancus.errors import UserError
+from sancus.exchange.exchange import Exchange, Savings
+from sancus.exchange.gather import to_rank_zero
+from sancus.graphs.derive import Total, training_shard, unweighted_shard
+from sancus.graphs.normalise import Normalisation
+from sancus.graphs.shards import Shard, open_shard
+from sancus.kernels import KERNELS
+from sancus.kernels.matrix import SparseMatrix
+from sancus.launch.world import World
+from sancus.models.build import Model, find_model, make_model
+from sancus.models.contract import normalisation_of
+from sancus.models.labels import WithLabels
+from sancus.plans import PLANS, plan_for
+from sancus.plans.base import Workbench
+from sancus.plans.halo import Halo
+from sancus.plugins import build
+from sancus.staleness import POLICIES
+from sancus.training.objective import SPLITS, Task, check_metric, class_weights
+from sancus.training.trainer import Evaluation, Trainer
+from sancus.watch.board import folder_of
+from sancus.watch.watch import Watch
+
+
+class Job:
+    """Everything that one rank trains with."""
+
+    def __init__(
+        self, config: Config, world: World, backend: str, shard_directory: Path, watch: Watch | None = None
+    ) -> None:
+        """Join the other ranks and check that all mean the same run; `watch` follows from then on."""
+        self.config = config
+        self.world = world
+        torch.set_num_threads(world.threads(config.launch.threads))
+        self.device = _device(config, world)
+        self.shard = open_shard(shard_directory, world.rank)
+        self.transport = connect(backend, world, config.launch.timeout)
+        if watch is not None:
+            watch.follow(self.transport, folder_of(os.environ))
+        check_agreement(self.transport, config, self.shard, self.device)
+        self.trainer = make_trainer(config, self.shard, self.transport, self.device)
+        torch.manual_seed(_seed_of(config.training.seed, world.rank))
+
+    def gather_rows(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
+        return in_user_order(self.shard, self.transport, rows)
+
+
+def in_user_order(shard: Shard, transport: Transport, rows: torch.Tensor) -> torch.Tensor | None:
+    """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
+    sizes = np.diff(shard.offsets).tolist()
+    ids = torch.from_numpy(np.array(shard.nodes)).to(rows.device)
+    gathered_ids = to_rank_zero(transport, ids, sizes)
+    gathered = to_rank_zero(transport, rows, sizes)
+    if gathered is None or gathered_ids is None:
+        return None
+    ordered = torch.empty_like(gathered)
+    ordered[gathered_ids] = gathered
+    return ordered
+
+
+def connect(backend: str, world: World, timeout: float) -> Transport:
+    """The transport of a world; a single rank needs none."""
+    if world.size == 1:
+        return Alone()
+    transport: Transport = build(
+        "backend",
+        BACKENDS,
+        backend,
+        rank=world.rank,
+        size=world.size,
+        timeout=timeout,
+        rendezvous=world.rendezvous,
+    )
+    return transport
+
+
+def make_trainer(
+    config: Config, shard: Shard, transport: Transport, device: torch.device, model: Model | None = None
+) -> Trainer:
+    """Compose the factors, and a model whose weights are the same on all ranks.
+
+    `model` stands in for the configuration's: a class, or a module that was made already.
+    """
+    chosen, graph = config.model if model is None else model, shard.manifest["graph"]
+    kind, linear = normalisation_of(find_model(chosen)), getattr(find_model(chosen), "linear", False)
+    if not config.shape.edge_weights:
+        shard = unweighted_shard(shard, _total(transport))
+    with torch.random.fork_rng():
+        torch.manual_seed(config.training.seed)
+        made = make_model(chosen, graph["features"], graph["classes"], config.shape)
+        if config.training.label_rate:
+            sizes = {"classes": graph["classes"], "features": graph["features"]}
+            made = WithLabels(made, rate=config.training.label_rate, **sizes)
+    made = made.to(device, getattr(torch, config.training.dtype))
+    exchange = make_exchange(config, shard, transport, device, kind, linear=linear)
+    task = make_task(config, shard, transport, device)
+    if not config.training.inductive:
+        return Trainer(made, exchange, task, config.training)
+    seen = training_shard(shard, _total(transport))
+    inner = make_exchange(config, seen, transport, device, kind, linear=linear)
+    inner_task = make_task(config, seen, transport, device)
+    return Trainer(made, inner, inner_task, config.training, Evaluation(exchange, task))
+
+
+def make_exchange(
+    config: Config,
+    shard: Shard,
+    transport: Transport,
+    device: torch.device,
+    kind: Normalisation,
+    *,
+    linear: bool = False,
+) -> Exchange:
+    """Plan, policies and codecs over one rank's rows of the normalised adjacency.
+
+    `linear` models only call `propagate`; `--plan auto` lets sums cross for them.
+    """
+    factors, dtype = config.factors, getattr(torch, config.training.dtype)
+    bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
+    operator = shard.operator(kind)
+    plan = build("plan", PLANS, plan_for(factors.plan, linear=linear), operator=operator, bench=bench)
+    if plan.forward.broadcast:
+        choose_broadcast(transport, factors.broadcast, device)
+    features = _features(shard, bench, normalise=config.training.normalise_features)
+    sparse_input = isinstance(features, SparseMatrix) or config.training.label_rate > 0
+    picks = isinstance(plan, Halo) or not (sparse_input and factors.reuse_input)
+    input_plan = plan if picks else Halo(operator, bench)
+    policies = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
+    codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
+    return Exchange(
+        plan,
+        transport,
+        {side: build("policy", POLICIES, spec) for side, spec in policies.items()},
+        {side: build("codec", CODECS, spec) for side, spec in codecs.items()},
+        input=features,
+        nodes=torch.from_numpy(np.array(shard.nodes)).to(device),
+        labels=_label_input(shard, bench) if config.training.label_rate else None,
+        input_plan=input_plan,
+        savings=Savings(factors.reuse_input, factors.order, factors.skip_input_gradient),
+        agree=factors.agree,
+        clip=factors.clip,
+        feedback=factors.error_feedback,
+        configuration=config.digest(),
+        seed=config.training.seed,
+        epochs=config.training.epochs,
+    )
+
+
+def check_agreement(transport: Transport, config: Config, shard: Shard, device: torch.device) -> None:
+    """All ranks compare a hash of configuration and data; a rank that differs is named on all."""
+    for what, digest in (("settings", config.digest()), ("data", bytes.fromhex(shard.digest()))):
+        mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
+        everyone = transport.all_gather(mine)
+        differing = torch.nonzero((everyone != everyone[0]).any(dim=1)).flatten().tolist()
+        if differing:
+            raise UserError(
+                f"rank {differing[0]} has other {what} than rank 0; "
+                "start all ranks with the same command and files"
+            )
+
+
+def _seed_of(seed: int, rank: int) -> int:
+    """For what a user's own model draws from torch: repeatable, and other numbers on every rank."""
+    return xxhash.xxh3_64_intdigest(f"{seed} {rank}".encode())
+
+
+def _device(config: Config, world: World) -> torch.device:
+    if config.launch.device == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UserError("--device cuda, but torch finds no GPU here; use --device cpu")
+    torch.cuda.set_device(world.local_rank)
+    return torch.device("cuda", world.local_rank)
+
+
+def _features(shard: Shard, bench: Workbench, *, normalise: bool) -> torch.Tensor | SparseMatrix:
+    """Own rows of the features; `normalise` divides a row by its sum, where that is above 0."""
+    x = shard.features
+    sums = np.asarray(x.sum(axis=1, dtype=np.float64)).ravel() if normalise else np.ones(x.shape[0])
+    scale = 1.0 / np.where(sums > 0, sums, 1.0)
+    if sp.issparse(x):
+        return bench.matrix(sp.csr_array(sp.diags_array(scale) @ x) if normalise else x)
+    dense = torch.from_numpy(np.array(x)).to(bench.device, bench.dtype)
+    shard.release("features")
+    return dense * torch.from_numpy(scale).to(dense)[:, None] if normalise else dense
+
+
+def _label_input(shard: Shard, bench: Workbench) -> SparseMatrix:
+    """Labels of the own training rows `[n_i, C]`, a 1 for each; other rows are empty."""
+    rows = np.flatnonzero(shard.mask("train"))
+    labels = np.array(shard.labels)[rows]
+    shape = (len(shard.nodes), shard.manifest["graph"]["classes"])
+    where, columns = np.nonzero(labels > 0.5) if labels.ndim == 2 else (np.arange(len(rows)), labels)
+    return bench.matrix(
+        sp.csr_array((np.ones(len(columns), np.float32), (rows[where], columns)), shape=shape)
+    )
+
+
+def make_task(config: Config, shard: Shard, transport: Transport, device: torch.device) -> Task:
+    """Labels and split of the own rows, and the weights of the classes over all ranks."""
+    graph, training = shard.manifest["graph"], config.training
+    dtype, multilabel = getattr(torch, training.dtype), graph["multilabel"]
+    labels = torch.from_numpy(np.array(shard.labels)).to(device, dtype if multilabel else torch.int64)
+    rows = {split: torch.from_numpy(np.flatnonzero(shard.mask(split))).to(device) for split in SPLITS}
+    auc = check_metric(training.metric, multilabel=multilabel)
+    count, weights = float(graph["train"]), None
+    if training.class_weights != "none":
+        counts = torch.from_numpy(_total(transport)(_class_counts(shard))).to(device)
+        weights = class_weights(training, counts, multilabel=multilabel)
+    if weights is not None:
+        count = count if multilabel else float((weights * counts[:-1]).sum())
+        weights = weights.to(dtype)
+    return Task(labels, rows, count, weights, training.label_smoothing, auc)
+
+
+def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:
+    """Own training nodes of every class, then all of them, `[C + 1]`."""
+    labels, classes = (
+        np.asarray(shard.labels)[np.asarray(shard.mask("train"))],
+        shard.manifest["graph"]["classes"],
+    )
+    counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=classes)
+    return np.append(counts, len(labels)).astype(np.float64)
+
+
+def _total(transport: Transport) -> Total:
+    """Vectors of equal length, added up over the ranks."""
+
+    def total(mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        summed = torch.from_numpy(np.array(mine))
+        transport.all_reduce(summed, Entry("agreement"))
+        result: npt.NDArray[np.float64] = summed.numpy()
+        return result
+
+    return total

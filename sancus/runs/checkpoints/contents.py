@@ -1,0 +1,123 @@
+"""Checkpoints: the state of a run at the end of an epoch, as safetensors and JSON, checksummed.
+
+`checkpoint/epoch-00000042/` holds what is the same on all ranks, written by rank 0: `weights.safetensors`
+(after the last epoch), `best.safetensors` (at the best validation epoch), `optimizer.safetensors` and
+`state.json`; and `rank-00003.safetensors` of every rank, written by that rank: its histories with versions,
+the copies for drift, the residuals of error feedback and its random state. `manifest.json` comes last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from sancus.errors import UserError
+from sancus.exchange import state as exchange_state
+from sancus.runs.checkpoints import durable
+from sancus.training.trainer import Best, Trainer
+
+SHARED = ("weights.safetensors", "best.safetensors", "optimizer.safetensors", "state.json")
+PATTERN = "epoch-*"
+RANDOM, CUDA_RANDOM = "random/cpu", "random/cuda"
+PLAIN = "plain"
+Files = dict[str, bytes]
+
+
+def pack(trainer: Trainer, extra: Mapping[str, Any]) -> Files:
+    """What all ranks have in common, as files in memory; `extra` is carried along in `state.json`."""
+    state = {
+        "next_epoch": trainer.next_epoch,
+        "best": {"epoch": trainer.best.epoch, "val": trainer.best.val, "test": trainer.best.test},
+        "extra": dict(extra),
+    }
+    optimizer = {
+        f"{index}.{name}": value
+        for index, slots in trainer.optimizer.state_dict()["state"].items()
+        for name, value in slots.items()
+        if isinstance(value, torch.Tensor)
+    }
+    return {
+        "weights.safetensors": save_tensors(_contiguous(trainer.model.state_dict())),
+        "best.safetensors": save_tensors(_contiguous(trainer.best.weights)),
+        "optimizer.safetensors": save_tensors(_contiguous(optimizer)),
+        "state.json": json.dumps(state, indent=1).encode(),
+    }
+
+
+def unpack(files: Files, trainer: Trainer) -> dict[str, Any]:
+    """Put a packed state into a trainer of the same model; returns what was carried along."""
+    state: dict[str, Any] = json.loads(files["state.json"])
+    weights = load_tensors(files["weights.safetensors"])
+    own = trainer.model.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if shapes != {name: tuple(tensor.shape) for name, tensor in own.items()}:
+        raise UserError("the checkpoint holds another model; resume with the settings of the first run")
+    trainer.model.load_state_dict(weights)
+    slots: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in load_tensors(files["optimizer.safetensors"]).items():
+        index, _, name = key.partition(".")
+        slots.setdefault(int(index), {})[name] = value
+    groups = trainer.optimizer.state_dict()["param_groups"]
+    trainer.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+    trainer.next_epoch = state["next_epoch"]
+    trainer.best = Best(**state["best"], weights=load_tensors(files["best.safetensors"]))
+    carried: dict[str, Any] = state["extra"]
+    return carried
+
+
+def pack_rank(trainer: Trainer) -> bytes:
+    """What only this rank has: the exchange's memory, and the random state."""
+    tensors, plain = exchange_state.save(trainer.exchange.crossing)
+    tensors[RANDOM] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
+    return save_tensors(_contiguous(tensors), {PLAIN: json.dumps(plain)})
+
+
+def unpack_rank(path: Path, trainer: Trainer) -> None:
+    """Put it back; the file was found whole before."""
+    with safe_open(str(path), "pt") as file:
+        plain = json.loads(file.metadata()[PLAIN])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    torch.set_rng_state(tensors.pop(RANDOM))
+    if CUDA_RANDOM in tensors:
+        random = tensors.pop(CUDA_RANDOM)
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state(random)
+    exchange_state.load(trainer.exchange.crossing, tensors, plain)
+
+
+def rank_file(rank: int) -> str:
+    """The name of a rank's own file."""
+    return f"rank-{rank:05d}.safetensors"
+
+
+def read_newest(folder: Path) -> Files | None:
+    """What all ranks have in common of the newest checkpoint that has it whole."""
+    found = map(read_shared, sorted(folder.glob(PATTERN), reverse=True))
+    return next((files for files in found if files is not None), None)
+
+
+def read_shared(directory: Path) -> Files | None:
+    """What all ranks have in common of a checkpoint; None where it is not whole."""
+    sums = durable.read_manifest(directory)
+    if sums is None or not set(SHARED) <= set(sums):
+        return None
+    files: Files = {}
+    for name in SHARED:
+        content = durable.read_checked(directory / name, sums[name])
+        if content is None:
+            return None
+        files[name] = content
+    return files
+
+
+def _contiguous(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

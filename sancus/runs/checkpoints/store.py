@@ -1,0 +1,145 @@
+"""The checkpoints of a run, which all its ranks write and read together.
+
+What ranks have in common reaches all of them from rank 0 over the transport. Their own files are read where
+they were written: on a file system that all hosts share, or on the disk of each host.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sancus.comm.base import Transport
+from sancus.comm.records import broadcast_bytes, gather_json
+from sancus.runs.checkpoints import contents as checkpoint
+from sancus.runs.checkpoints import durable
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint to go on from."""
+
+    directory: Path
+    shared: checkpoint.Files
+    own: Path | None  # this rank's file; None where not all ranks have theirs
+    ranks: int  # how many wrote it
+    passed_over: tuple[str, ...]  # newer ones that are damaged
+
+    def describe(self) -> str:
+        """Which it is, in a line."""
+        note = f"; {', '.join(self.passed_over)} is damaged and was passed over" if self.passed_over else ""
+        return f"resumed from {self.directory}{note}"
+
+
+class Checkpoints:
+    """The checkpoints of one run, which all ranks write and read together."""
+
+    def __init__(self, folder: Path, transport: Transport, device: torch.device, keep: int = 2) -> None:
+        self._folder = folder
+        self._transport = transport
+        self._device = device
+        self._keep = keep
+
+    def write(self, epoch: int, shared: checkpoint.Files | None, own: bytes) -> str | None:
+        """Write the checkpoint of an epoch, all or nothing; why it could not be written, where it could not.
+
+        `shared` is rank 0's. All ranks call this, and all get the same answer. Older checkpoints are only
+        removed when this one is whole. One that is there already is left as it is: nothing happened since.
+        """
+        target = self._folder / f"epoch-{epoch:08d}"
+        there = shared is not None and _is_whole(target, self._transport.size)
+        name = "" if there else durable.fresh_name(target.name)
+        told = broadcast_bytes(self._transport, name.encode(), self._device).decode()
+        if not told:
+            return None
+        partial = self._folder / told
+        rank, reason = self._transport.rank, ""
+        try:
+            partial.mkdir(parents=True, exist_ok=True)
+            durable.write_file(partial / checkpoint.rank_file(rank), own)
+        except OSError as error:
+            reason = f"rank {rank}: {error.strerror or error}"
+        records = gather_json(self._transport, [reason, durable.checksum(own)], self._device)
+        reason = next(filter(None, (failure for failure, _ in records)), "")
+        if shared is not None and not reason:
+            sums = {checkpoint.rank_file(place): found for place, (_, found) in enumerate(records)}
+            try:
+                self._complete(partial, target, shared, sums)
+            except OSError as error:
+                reason = f"rank {rank}: {error.strerror or error}"
+        reason = broadcast_bytes(self._transport, reason.encode(), self._device).decode()
+        self._settle(partial, target, failed=bool(reason))
+        return reason or None
+
+    def _complete(self, partial: Path, target: Path, shared: checkpoint.Files, sums: dict[str, str]) -> None:
+        """Rank 0 adds what is common, and the manifest."""
+        for name, content in shared.items():
+            durable.write_file(partial / name, content)
+        sums |= {name: durable.checksum(content) for name, content in shared.items()}
+        durable.write_file(partial / durable.MANIFEST, durable.manifest_text(sums))
+        durable.publish(partial, target)
+
+    def _settle(self, partial: Path, target: Path, *, failed: bool) -> None:
+        """What this host's disk still has to do: give or take names, drop the oldest."""
+        try:
+            if not failed and partial.exists() and not target.exists():  # a disk without rank 0
+                durable.publish(partial, target)
+            if self._transport.rank == 0 or not (target / durable.MANIFEST).exists():
+                durable.sweep(self._folder)
+                for old in [] if failed else sorted(self._folder.glob(checkpoint.PATTERN))[: -self._keep]:
+                    durable.retire(old)
+        except OSError:
+            pass
+
+    def newest(self) -> Found | None:
+        """The newest checkpoint that is whole, the same on all ranks; None where there is none.
+
+        Where no checkpoint has all ranks' own files, the newest whose shared files are whole serves
+        without them.
+        """
+        found = None
+        if self._transport.rank == 0:
+            found = [path.name for path in sorted(self._folder.glob(checkpoint.PATTERN), reverse=True)]
+        told = broadcast_bytes(self._transport, json.dumps(found).encode(), self._device)
+        damaged: list[str] = []
+        candidates: list[Found] = []
+        for name in json.loads(told):
+            candidate = self._read(name, tuple(damaged))
+            if candidate is None:
+                damaged.append(name)
+                continue
+            candidates.append(candidate)
+            if candidate.own is not None or candidate.ranks != self._transport.size:
+                return candidate
+            damaged.append(name)
+        return candidates[0] if candidates else None
+
+    def _read(self, name: str, passed_over: tuple[str, ...]) -> Found | None:
+        """One checkpoint; None where its shared files are not whole."""
+        directory = self._folder / name
+        files = checkpoint.read_shared(directory) if self._transport.rank == 0 else None
+        sums = durable.read_manifest(directory) if files else None
+        told = json.loads(broadcast_bytes(self._transport, json.dumps(sums).encode(), self._device))
+        if told is None:
+            return None
+        shared = {
+            part: broadcast_bytes(self._transport, files[part] if files else None, self._device)
+            for part in checkpoint.SHARED
+        }
+        mine = directory / checkpoint.rank_file(self._transport.rank)
+        whole = mine.name in told and durable.read_checked(mine, told[mine.name]) is not None
+        everyone = all(gather_json(self._transport, whole, self._device))
+        ranks = sum(part.startswith("rank-") for part in told)
+        return Found(directory, shared, mine if everyone else None, ranks, passed_over)
+
+
+def _is_whole(directory: Path, ranks: int) -> bool:
+    """Whether that many ranks' files and the shared ones are as they were written; reads them all."""
+    sums = durable.read_manifest(directory) or {}
+    names = {*checkpoint.SHARED, *map(checkpoint.rank_file, range(ranks))}
+    return names == set(sums) and all(
+        durable.read_checked(directory / name, expected) is not None for name, expected in sums.items()
+    )

@@ -1,0 +1,78 @@
+"""One log file a rank, `DIR/logs/rank-N.log`: where it ran, what each epoch cost *this* rank, how it ended.
+
+What `metrics.jsonl` combines over ranks is here apart, so that a slow or a failing rank can be found. A log
+is never a reason to fail: where the file cannot be written, there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sancus.console.speaker import Record
+
+if TYPE_CHECKING:
+    from sancus.comm.ledger import Ledger
+
+FOLDER = "logs"
+LOGGER = "sancus"
+
+
+class RankLog:
+    """The log of this rank; its epochs as differences of the ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._seconds: Counter[Any] = Counter()
+        self._bytes = 0
+
+    def epoch(self, record: Record) -> None:
+        """What the epoch, with its evaluation, cost this rank."""
+        seconds, sent = Counter[Any](self._ledger.seconds), self._ledger.wire_of("payload")
+        spent = {purpose: seconds[purpose] - self._seconds[purpose] for purpose in seconds}
+        split = ", ".join(f"{purpose} {value:.4f} s" for purpose, value in sorted(spent.items()))
+        logging.getLogger(LOGGER).info(
+            "epoch %d: loss %.6g, %.4f s, payloads sent by this rank %d B, in the transport: %s",
+            int(record["epoch"] or 0),
+            record["loss"] or 0.0,
+            record["seconds"] or 0.0,
+            sent - self._bytes,
+            split or "nothing",
+        )
+        self._seconds, self._bytes = seconds, sent
+
+
+def open_log(directory: Path, rank: int, ranks: int, facts: str) -> None:
+    """Log lines and warnings of this process go to the rank's file from now on, after earlier ones."""
+    path = directory / FOLDER / f"rank-{rank}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError:
+        return
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is no reason to fail
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], filename: str, *rest: object) -> None:
+        logger.warning("%s: %s (%s)", category.__name__, message, filename)
+        show(message, category, filename, *rest)  # type: ignore[arg-type]
+
+    warnings.showwarning = note  # type: ignore[assignment]
+    logger.info("rank %d of %d on %s, process %d; %s", rank, ranks, platform.node(), os.getpid(), facts)
+
+
+def note_end(line: str, *, failed: bool) -> None:
+    """The last line of a rank that has a log."""
+    logger = logging.getLogger(LOGGER)
+    if logger.handlers:
+        logger.log(logging.ERROR if failed else logging.INFO, "%s", line)

@@ -1,0 +1,84 @@
+"""What a finished run says of a graph: logits, predictions, last embeddings, scores; on any ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_tensors
+
+from sancus.api import score
+from sancus.comm.records import broadcast_bytes
+from sancus.config.settings import Config
+from sancus.errors import UserError
+from sancus.launch.world import World
+from sancus.runs import directory as runfiles
+from sancus.runs.build import Job, in_user_order
+from sancus.runs.checkpoints import contents as checkpoint
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the best weights of a run make of a graph; arrays in the user's node order, on rank 0 alone."""
+
+    scores: dict[str, float]  # of train, val and test
+    metric: str
+    arrays: dict[str, np.ndarray[Any, Any]]  # logits [N, C], predictions, embeddings [N, f]
+
+
+def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Found:
+    """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
+    job = Job(config, world, backend, shards)
+    _load_weights(job, run_dir / runfiles.CHECKPOINTS)
+    trainer, exchange = job.trainer, job.trainer.evaluation.exchange
+    embed: Callable[..., Any] | None = getattr(trainer.model, "embed", None)
+    rows = {"logits": trainer.logits()}
+    if embed is not None:
+        with torch.no_grad(), exchange.exact():
+            rows["embeddings"], _ = embed(exchange.input, exchange)
+    scores = score(trainer.evaluation.task, rows["logits"], exchange)
+    ordered = {name: in_user_order(job.shard, job.transport, part) for name, part in rows.items()}
+    job.transport.close()
+    arrays = {name: part.cpu().numpy() for name, part in ordered.items() if part is not None}
+    if "logits" in arrays:
+        several = trainer.task.multilabel
+        logits = arrays["logits"]
+        arrays["predictions"] = logits > 0 if several else logits.argmax(axis=1)
+    return Found(scores, trainer.task.metric, arrays)
+
+
+def write_predictions(found: Found, out: Path) -> None:
+    """A `.npz` with one row a node, all or nothing."""
+    try:
+        runfiles.write_arrays(out, **found.arrays)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
+
+
+def _load_weights(job: Job, folder: Path) -> None:
+    """Rank 0 reads; everyone gets the same bytes, or the same mistake."""
+    content, mistake = b"", ""
+    if job.world.rank == 0:
+        files = checkpoint.read_newest(folder)
+        if files is None:
+            mistake = f"no whole checkpoint in {folder}; give the --out directory of a run"
+        else:
+            best = files["best.safetensors"]
+            content = best if load_tensors(best) else files["weights.safetensors"]
+    told = broadcast_bytes(job.transport, mistake.encode(), job.device).decode()
+    if told:
+        raise UserError(told)
+    weights = load_tensors(broadcast_bytes(job.transport, content, job.device))
+    own = job.trainer.model.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        if name not in weights or name not in own or own[name].shape != weights[name].shape:
+            shapes = [list(side[name].shape) if name in side else "absent" for side in (weights, own)]
+            raise UserError(
+                f"the weights of the run do not fit this graph: {name} is {shapes[0]} in the run, "
+                f"{shapes[1]} here; features and classes must be those that it was trained on"
+            )
+    job.trainer.model.load_state_dict(weights)

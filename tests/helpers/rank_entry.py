@@ -1,0 +1,45 @@
+"""What each rank of `tests.helpers.processes.run_ranks` runs: join, call the function, leave the result."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+
+from sancus.launch.world import World, detect
+from sancus.runs.build import connect
+
+
+def work(function: str, folder: Path, backend: str, timeout: float) -> None:
+    """Ends the process, but for a rank of MPI that is done."""
+    torch.set_num_threads(1)
+    found = detect(os.environ)
+    assert found is not None
+    world = World(found.rank, found.size, found.rank, found.size, found.launcher, str(folder / "store"))
+    module, _, name = function.partition(":")
+    call = getattr(importlib.import_module(module), name)
+    arguments = pickle.loads((folder / "arguments").read_bytes())
+    transport = connect(backend, world, timeout)
+    try:
+        result = call(transport, **arguments)
+    except BaseException:
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        transport.abort()
+        os._exit(1)
+    (folder / f"result-{world.rank}").write_bytes(pickle.dumps(result))
+    transport.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if backend != "mpi":
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    work(sys.argv[1], Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
