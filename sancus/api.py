@@ -27,7 +27,7 @@ import torch
 import xxhash
 from torch import nn
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.presets import preset_settings
 from sancus.config.settings import Config, FactorSettings, LaunchSettings
 from sancus.console.speaker import SILENT
@@ -112,7 +112,7 @@ def settings(config: Config | Mapping[str, Any] | None = None, **flags: Any) -> 
     return dataclasses.replace(base, **parts) if base else Config(**parts)
 
 
-def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> Transport:
+def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> Group:
     """Join the ranks that a launcher started; alone where there is no launcher."""
     world = launch.detect(os.environ)
     transport = run.connect(launch.choose_backend(backend, world, device), world or launch.ALONE, timeout)
@@ -121,7 +121,7 @@ def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> 
     return transport
 
 
-def partition(graph: Graph, transport: Transport, partitioner: str = "metis") -> Shard:
+def partition(graph: Graph, transport: Group, partitioner: str = "metis") -> Shard:
     """This rank's part of a graph. The shards of all ranks are written to the cache once a host."""
     chosen = build("partitioner", PARTITIONERS, partitioner)
     identity = json.dumps([shards.FORMAT, fingerprint(graph), partitioner, transport.size])
@@ -132,7 +132,7 @@ def partition(graph: Graph, transport: Transport, partitioner: str = "metis") ->
     return shards.open_shard(target, transport.rank)
 
 
-def leave(transport: Transport) -> NoReturn:
+def leave(transport: Group) -> NoReturn:
     """The end of a rank's program: all ranks leave together, at once.
 
     The process ends here, since gloo's threads can abort it while Python takes it apart.
@@ -160,7 +160,7 @@ def _arrays(item: Any) -> list[npt.NDArray[Any]]:
 
 def make_exchange(
     shard: Shard,
-    transport: Transport,
+    transport: Group,
     config: Config | None = None,
     normalisation: Normalisation = "symmetric",
 ) -> Exchange:
@@ -168,15 +168,15 @@ def make_exchange(
     return run.make_exchange(config or Config(), shard, transport, torch.device("cpu"), normalisation)
 
 
-def make_task(shard: Shard, transport: Transport, config: Config | None = None) -> Task:
+def make_task(shard: Shard, transport: Group, config: Config | None = None) -> Task:
     """Loss and score of own rows, as shares of those of the whole graph."""
     return run.make_task(config or Config(), shard, transport, torch.device("cpu"))
 
 
 def score(task: Task, logits: torch.Tensor, exchange: Exchange) -> dict[str, float]:
     """Scores of train, val and test over all ranks, from the logits `[n_i, C]` of own rows."""
-    fractions = task.score(logits, RankZero(exchange.transport)).flatten()
-    exchange.transport.all_reduce(fractions)
+    fractions = task.score(logits, RankZero(exchange.group)).flatten()
+    exchange.group.all_reduce(fractions)
     pairs = zip(("train", "val", "test"), fractions.view(-1, 2).tolist(), strict=True)
     return {split: top / bottom if bottom else 0.0 for split, (top, bottom) in pairs}
 
@@ -216,7 +216,7 @@ def train(
     return Result(best.val, best.test, best.epoch, trainer.task.metric, records, trainer.model, found)
 
 
-def _check_weights(model: nn.Module, transport: Transport) -> None:
+def _check_weights(model: nn.Module, transport: Group) -> None:
     """All ranks must begin with the same weights; a rank that does not is named on all."""
     everyone = transport.all_gather(torch.tensor([checksum(model) >> 1]))
     differing = torch.nonzero(everyone.flatten() != everyone[0]).flatten().tolist()

@@ -19,7 +19,7 @@ import torch
 
 from experiments.network.hosts import sent_bytes
 from sancus.api import leave, settings
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Ledger
 from sancus.comm.records import gather_json
 from sancus.graphs.shards import open_shard
@@ -30,31 +30,31 @@ from sancus.runs import directory as runfiles
 from sancus.training.trainer import Record, Trainer
 
 
-def train(job: dict[str, Any], transport: Transport) -> dict[str, Any]:
+def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     """Train one case; what this rank found. Only rank 0 has the epochs and the bill."""
     config = settings(**job["flags"])
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak is that of this case, not of those before
-    transport.ledger = Ledger()
-    shard = open_shard(Path(job["shards"]), transport.rank)
+    group.ledger = Ledger()
+    shard = open_shard(Path(job["shards"]), group.rank)
     count = sent_bytes if job["linked"] else lambda: 0
-    trainer = run.make_trainer(config, shard, transport, torch.device("cpu"))
+    trainer = run.make_trainer(config, shard, group, torch.device("cpu"))
     counts, records = [count()], []
     for record in trainer.epochs():
         records.append(record)
         counts.append(count())
     found: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
     found |= {"history_bytes": trainer.exchange.crossing.history.nbytes, "peak_bytes": runfiles.peak_memory()}
-    bill = _bill(trainer, transport)
-    return found | (_result(trainer, records, bill) if transport.rank == 0 else {})
+    bill = _bill(trainer, group)
+    return found | (_result(trainer, records, bill) if group.rank == 0 else {})
 
 
-def _bill(trainer: Trainer, transport: Transport) -> dict[str, Any]:
+def _bill(trainer: Trainer, group: Group) -> dict[str, Any]:
     decisions = trainer.exchange.crossing.decisions
-    ledgers = gather_json(transport, transport.ledger.record(), torch.device("cpu"))
+    ledgers = gather_json(group, group.ledger.record(), torch.device("cpu"))
     decided: dict[StreamKey, tuple[int, int]] = {}
     decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
-    return join_ledgers(ledgers, decided).to_dict(trainer.next_epoch, transport.size)
+    return join_ledgers(ledgers, decided).to_dict(trainer.next_epoch, group.size)
 
 
 def _result(trainer: Trainer, records: list[Record], bill: dict[str, Any]) -> dict[str, Any]:
@@ -77,13 +77,13 @@ def main() -> None:
     assert world is not None, "to be started by torchrun or mpiexec"
     torch.set_num_threads(work["threads"])
     backend = launch.choose_backend("auto", world, "cpu")
-    transport = run.connect(backend, world, work["timeout"])
+    group = run.connect(backend, world, work["timeout"])
     for job in work["jobs"]:
-        found = train(job, transport)
+        found = train(job, group)
         runfiles.write_json(Path(f"{job['out']}.rank{world.rank}.json"), found)
         if world.rank == 0:
             print(f"{job['name']}: test {found['test']:.4f}", flush=True)
-    leave(transport)
+    leave(group)
 
 
 if __name__ == "__main__":

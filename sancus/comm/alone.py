@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from sancus.comm.base import DONE, Transfer, Transport
+from sancus.comm.group import DONE, Group, Transfer
 
 
-class Alone(Transport):
+class Alone(Group):
     """One rank; every collective is the identity."""
 
     def __init__(self) -> None:

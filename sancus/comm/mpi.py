@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sancus.comm.base import Transfer, Transport
+from sancus.comm.group import Group, Transfer
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -21,7 +21,7 @@ SPIN_SECONDS = 1e-3
 NAP_SECONDS = 5e-5
 
 
-class MpiTransport(Transport):
+class MpiTransport(Group):
     """MPI through mpi4py: MPICH or Open MPI, CPU tensors."""
 
     def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:

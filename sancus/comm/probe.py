@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from sancus.comm.base import AGREEMENT, Transport
+from sancus.comm.group import AGREEMENT, Group
 from sancus.comm.ledger import Entry
 
 Broadcast = Literal["auto", "ring", "library"]
@@ -15,7 +15,7 @@ PROBE_BYTES = 1 << 20
 REPEATS = 3
 
 
-def choose_broadcast(transport: Transport, asked: Broadcast, device: torch.device) -> None:
+def choose_broadcast(transport: Group, asked: Broadcast, device: torch.device) -> None:
     """Set the transport's method; `auto` takes what a short probe finds faster for the slowest rank.
 
     The measured times are gathered, so all ranks choose the same. The choice changes no number.

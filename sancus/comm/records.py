@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
 
 
-def gather_json(transport: Transport, record: Any, device: torch.device) -> list[Any]:
+def gather_json(transport: Group, record: Any, device: torch.device) -> list[Any]:
     """Every rank's record `[p]`, on all ranks: a gather of lengths, then one of padded text."""
     text = json.dumps(record).encode()
     lengths = transport.all_gather(torch.tensor([len(text)], dtype=torch.int64, device=device)).flatten()
@@ -24,7 +24,7 @@ def gather_json(transport: Transport, record: Any, device: torch.device) -> list
     ]
 
 
-def broadcast_bytes(transport: Transport, content: bytes | None, device: torch.device) -> bytes:
+def broadcast_bytes(transport: Group, content: bytes | None, device: torch.device) -> bytes:
     """What rank 0 gives, on all ranks."""
     size = len(content) if content is not None else 0
     lengths = transport.all_gather(torch.tensor([size], dtype=torch.int64, device=device)).flatten()

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from sancus.comm.base import Transfer, Transport
 from sancus.comm.errors import CommError
+from sancus.comm.group import Group, Transfer
 from sancus.comm.notes import StoreNotes
 from sancus.errors import UserError
 
 
-class TorchTransport(Transport):
+class TorchTransport(Group):
     """Any backend of torch.distributed; the group is this object's own."""
 
     backend = "gloo"

@@ -22,8 +22,8 @@ from typing import Literal
 import torch
 import xxhash
 
-from sancus.comm.base import AGREEMENT, Transport
 from sancus.comm.errors import DisagreementError
+from sancus.comm.group import AGREEMENT, Group
 from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.comm.records import gather_json
 from sancus.errors import UserError
@@ -42,7 +42,7 @@ class Agreement:
     def __init__(
         self,
         policies: Mapping[Direction, Policy],
-        transport: Transport,
+        group: Group,
         decisions: Decisions,
         needed: Mapping[Direction, list[bool]],
         *,
@@ -57,7 +57,7 @@ class Agreement:
             except ValueError as error:
                 raise UserError(f"policy {type(policy).__name__}: {error}") from error
         self.policies = policies
-        self._transport = transport
+        self._group = group
         self._decisions = decisions
         self._needed = needed
         self._agree = agree
@@ -73,7 +73,7 @@ class Agreement:
         """Plan the epoch: all answers that can be known now, compared or gathered once."""
         self.drifts = {}
         self._planned = {}
-        if self._transport.size == 1 or not any(policy.max_age for policy in self.policies.values()):
+        if self._group.size == 1 or not any(policy.max_age for policy in self.policies.values()):
             return
         asked: dict[Stream, float] = {}
         own: list[Stream] = []
@@ -83,7 +83,7 @@ class Agreement:
                 continue
             if policy.drift_norm is None:
                 asked[stream] = 0.0
-            elif self._agree == "epoch" and stream.owner == self._transport.rank:
+            elif self._agree == "epoch" and stream.owner == self._group.rank:
                 asked[stream] = self.drift[stream]
                 own.append(stream)
         answers, failure = self._answers(asked)
@@ -103,12 +103,12 @@ class Agreement:
         """Whether the owner must measure drift at this use (not before there is something to compare)."""
         if self.policies[direction].drift_norm is None:
             return False
-        return self._decisions.age(Stream(layer, direction, self._transport.rank)) is not None
+        return self._decisions.age(Stream(layer, direction, self._group.rank)) is not None
 
     def decide(self, layer: int, direction: Direction, drift: float = 0.0) -> list[Answer]:
         """The answer for every owner `[p]` at this use; the same list on all ranks."""
-        policy, mine = self.policies[direction], self._transport.rank
-        streams = [Stream(layer, direction, owner) for owner in range(self._transport.size)]
+        policy, mine = self.policies[direction], self._group.rank
+        streams = [Stream(layer, direction, owner) for owner in range(self._group.size)]
         if policy.absent:
             told = [SKIP] * len(streams)
         elif self._decisions.age(streams[0]) is None:
@@ -160,7 +160,7 @@ class Agreement:
             stream.layer,
             stream.direction,
             stream.owner,
-            self._transport.size,
+            self._group.size,
             age,
             self._decisions.since_first(stream),
             needed,
@@ -186,9 +186,9 @@ class Agreement:
         told = FAILED if failure else replicated
         record = [self.sequence, self._decisions.epoch, self._configuration, place, told]
         mine = torch.tensor([*record, *answers], dtype=torch.int64, device=self._device)
-        everyone = self._transport.all_gather(mine, AGREEMENT).tolist()
+        everyone = self._group.all_gather(mine, AGREEMENT).tolist()
         if any(row[len(RECORD) - 1] == FAILED for row in everyone):
-            reasons = gather_json(self._transport, str(failure) if failure else None, self._device)
+            reasons = gather_json(self._group, str(failure) if failure else None, self._device)
             raise UserError(next(filter(None, reasons))) from failure
         for rank, row in enumerate(everyone):
             for name, value, expected in zip(RECORD, row, everyone[0], strict=False):

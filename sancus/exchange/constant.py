@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.kernels.base import Csr
@@ -79,7 +79,7 @@ def _transform_dense(
 
 
 def fetch_sparse_rows(
-    x: SparseMatrix, nodes: torch.Tensor, plan: Plan, transport: Transport, entry: Entry
+    x: SparseMatrix, nodes: torch.Tensor, plan: Plan, group: Group, entry: Entry
 ) -> SparseConstant:
     """Send the rows of `x` that others need, once, as sparse rows; join what arrives below own rows.
 
@@ -87,15 +87,15 @@ def fetch_sparse_rows(
     receivers learn the number of entries from the first.
     """
     picks = [row_map.index for row_map in plan.forward.make if isinstance(row_map, Pick)]
-    assert len(picks) == transport.size, "sparse rows cross by a plan that picks rows"
+    assert len(picks) == group.size, "sparse rows cross by a plan that picks rows"
     lengths = x.csr.crow[1:] - x.csr.crow[:-1]
     rows = torch.cat(picks)
     row_counts = [int(index.numel()) for index in picks]
     coming = [row_map.rows_in for row_map in plan.forward.add]
-    coming[transport.rank] = 0
+    coming[group.rank] = 0
     heads = torch.stack([nodes[rows], lengths[rows]], dim=1)
     received_heads = heads.new_empty(sum(coming), 2)
-    transport.all_to_all(heads.contiguous(), row_counts, received_heads, coming, entry).wait()
+    group.all_to_all(heads.contiguous(), row_counts, received_heads, coming, entry).wait()
 
     entry_counts = [int(lengths[index].sum()) for index in picks]
     coming_entries = [int(part[:, 1].sum()) for part in received_heads.split(coming)]
@@ -104,11 +104,11 @@ def fetch_sparse_rows(
     values = x.csr.value[positions]
     received_columns = columns.new_empty(sum(coming_entries))
     received_values = values.new_empty(sum(coming_entries))
-    transport.all_to_all(columns, entry_counts, received_columns, coming_entries, entry).wait()
-    transport.all_to_all(values, entry_counts, received_values, coming_entries, entry).wait()
+    group.all_to_all(columns, entry_counts, received_columns, coming_entries, entry).wait()
+    group.all_to_all(values, entry_counts, received_values, coming_entries, entry).wait()
 
     if entry.purpose == "payload" and entry.stream is not None:
-        transport.ledger.count_raw(entry.stream, heads.nbytes + columns.nbytes + values.nbytes)
+        group.ledger.count_raw(entry.stream, heads.nbytes + columns.nbytes + values.nbytes)
     crow = torch.cat([x.csr.crow, x.csr.crow[-1] + received_heads[:, 1].cumsum(0)])
     joined = Csr(
         crow,

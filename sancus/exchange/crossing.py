@@ -7,8 +7,7 @@ Which rows a payload has is the plan's business, what they mean the model's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -16,7 +15,7 @@ import torch
 
 from sancus.codecs.base import Codec
 from sancus.codecs.full import FullPrecision
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.exchange.agreement import Agree, Agreement
 from sancus.exchange.decisions import Decisions
@@ -34,7 +33,7 @@ class Crossing:
 
     def __init__(
         self,
-        transport: Transport,
+        group: Group,
         policies: Mapping[Direction, Policy],
         codecs: Mapping[Direction, Codec],
         needed: Mapping[Direction, list[bool]],
@@ -48,57 +47,44 @@ class Crossing:
     ) -> None:
         """`needed[direction][owner]`: whether any other rank has a nonzero block for the owner's rows."""
         self.policies = policies
-        self.decisions = Decisions(transport.size)
+        self.decisions = Decisions(group.size)
         self.history = History()
         self.drift = DriftMeter()
         self.agreement = Agreement(
             policies,
-            transport,
+            group,
             self.decisions,
             needed,
             agree=agree,
             configuration=configuration,
             device=device,
         )
-        self.epoch = -1
-        self.exact = False  # everything fresh and in full precision; the histories are left alone
+        self.clock = group.clock
         self.noisy = False  # whether a model drops out in training
         self.device = device
-        self.health = Health(transport)
-        self._transport = transport
+        self.health = Health(group)
+        self._group = group
         self.sequence = 0
         self._deliveries = {
-            side: Delivery(
-                transport, Encoder(codec, seed=seed, epochs=epochs, feedback=feedback), self.health
-            )
+            side: Delivery(group, Encoder(codec, seed=seed, epochs=epochs, feedback=feedback), self.health)
             for side, codec in codecs.items()
         }
-        self._exact_delivery = Delivery(transport, Encoder(FullPrecision()), self.health)
+        self._exact_delivery = Delivery(group, Encoder(FullPrecision()), self.health)
         self._pending: dict[tuple[int, Direction], Arrivals] = {}
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
         self.health.check_over()
-        self.epoch = epoch
         self.decisions.begin_epoch(epoch)
         self.agreement.begin_epoch()
 
-    @contextmanager
-    def exactly(self) -> Iterator[None]:
-        """Inside, everything is fresh and in full precision, and the histories are left alone."""
-        before, self.exact = self.exact, True
-        try:
-            yield
-        finally:
-            self.exact = before
-
     def absent(self, direction: Direction) -> bool:
         """Whether remote rows count as zero in the present mode."""
-        return self.policies[direction].absent and not self.exact
+        return self.policies[direction].absent and not self.clock.exact
 
     def drifts(self, direction: Direction) -> bool:
         """Whether drift is measured in the present mode."""
-        return self.policies[direction].drift_norm is not None and not self.exact
+        return self.policies[direction].drift_norm is not None and not self.clock.exact
 
     def deliver(
         self,
@@ -112,13 +98,13 @@ class Crossing:
 
         `clean` is `outgoing` without dropout, for policies that measure drift.
         """
-        self._transport.progress()
+        self._group.progress()
         self.sequence += 1
-        stream, policy = Stream(layer, direction, self._transport.rank), self.policies[direction]
+        stream, policy = Stream(layer, direction, self._group.rank), self.policies[direction]
         delivery = self._deliveries[direction]
-        if self.exact:
+        if self.clock.exact:
             if policy.drift_norm and self.noisy:
-                self.drift.see(stream, outgoing.joined(), self.epoch)
+                self.drift.see(stream, outgoing.joined(), self.clock.epoch)
             return move(leg, outgoing, self.exact_use(layer, direction, "evaluation"), self._exact_delivery)
         self._finish(layer, direction)
         echo: list[torch.Tensor] | None = None
@@ -130,14 +116,14 @@ class Crossing:
             answers = self.agreement.decide(layer, direction)
         use = replace(self._use(layer, direction, answers, SEND), echo=echo)
         if answers[stream.owner] == SKIP:
-            receivers = self._transport.size - 1 if leg.broadcast else 1
-            delivery.count_saved(outgoing, stream, self.epoch, receivers)
+            receivers = self._group.size - 1 if leg.broadcast else 1
+            delivery.count_saved(outgoing, stream, self.clock.epoch, receivers)
         arrivals = move(leg, outgoing, use, delivery)
         if LATER in answers:
             later = replace(self._use(layer, direction, answers, LATER), background=True, echo=echo)
             self._pending[layer, direction] = move(leg, outgoing, later, delivery)
         if echo:
-            self.drift.keep(stream, torch.cat(echo), self.epoch)
+            self.drift.keep(stream, torch.cat(echo), self.clock.epoch)
         return arrivals
 
     def drain(self) -> None:
@@ -147,8 +133,8 @@ class Crossing:
 
     def exact_use(self, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]) -> Use:
         """A use at which everyone sends, outside policy, codec and history."""
-        everyone = [True] * self._transport.size
-        return Use(layer, direction, everyone, self.sequence, self.epoch, purpose=purpose)
+        everyone = [True] * self._group.size
+        return Use(layer, direction, everyone, self.sequence, self.clock.epoch, purpose=purpose)
 
     def repeatable(self) -> bool:
         """Whether owners could send again exactly what arrived forward: no history, no lossy codec."""
@@ -169,7 +155,7 @@ class Crossing:
 
     def shift(self, payload: torch.Tensor, step: int, rows: int, use: Use) -> torch.Tensor:
         """`payload` goes to rank `i − step`; what comes from rank `i + step` has `rows` rows."""
-        own, size = self._transport.rank, self._transport.size
+        own, size = self._group.rank, self._group.size
         payloads, coming = [payload[:0]] * size, [0] * size
         payloads[(own - step) % size] = payload.contiguous()
         coming[(own + step) % size] = rows
@@ -184,7 +170,7 @@ class Crossing:
     def once_use(self, layer: int) -> Use:
         """The use of a transfer that happens once; counted for the pass that needs it."""
         self.sequence += 1
-        return self.exact_use(layer, "forward", "evaluation" if self.exact else "payload")
+        return self.exact_use(layer, "forward", "evaluation" if self.clock.exact else "payload")
 
     def stores(self) -> dict[str, History]:
         """Every store of payloads by name."""
@@ -216,7 +202,7 @@ class Crossing:
             direction,
             [answer == wanted for answer in answers],
             self.sequence,
-            self.epoch,
+            self.clock.epoch,
             self.history if policy.max_age else None,
             policy.absent,
             policy.max_age,
@@ -229,7 +215,7 @@ class Crossing:
             drift = self.drift.measure(stream, now, norm)
         answers = self.agreement.decide(stream.layer, stream.direction, drift)
         if answers[stream.owner] != SKIP:
-            self.drift.keep(stream, now, self.epoch)
+            self.drift.keep(stream, now, self.clock.epoch)
         return answers
 
     def _finish(self, layer: int, direction: Direction) -> None:

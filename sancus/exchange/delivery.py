@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sancus.comm.base import Handle, Transport
+from sancus.comm.group import Group, Handle
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
 from sancus.errors import UserError
 from sancus.exchange.encoding import EVERYONE, Encoder
@@ -70,8 +70,8 @@ class Use:
 class Delivery:
     """Moves payloads between ranks; yields `(owner, payload)` of the other ranks."""
 
-    def __init__(self, transport: Transport, encoder: Encoder, health: Health) -> None:
-        self._transport = transport
+    def __init__(self, group: Group, encoder: Encoder, health: Health) -> None:
+        self._group = group
         self.encoder = encoder
         self._health = health
 
@@ -82,8 +82,8 @@ class Delivery:
         the next owner is under way while the caller works on the current one. In the background all start
         here. An owner that skips makes no round, and receives in the rounds of the others (Figure 13).
         """
-        transport, own, payload = self._transport, self._transport.rank, outgoing.payloads[0]
-        owners = [rank for rank in range(transport.size) if use.sends[rank] and rows[rank]]
+        group, own, payload = self._group, self._group.rank, outgoing.payloads[0]
+        owners = [rank for rank in range(group.size) if use.sends[rank] and rows[rank]]
         mine = self._encode(payload, outgoing.weights[0], EVERYONE, use) if own in owners else None
         started: dict[int, tuple[torch.Tensor, Handle]] = {}
 
@@ -95,13 +95,13 @@ class Delivery:
                 else:
                     size = size_of(self.encoder.wire(rows[owner], payload, use.epoch))
                     envelope = blank([size], payload.device)
-                handle = transport.broadcast(
+                handle = group.broadcast(
                     envelope, owner, use.entry(owner), overhead=HEADER, background=use.background
                 )
                 started[owner] = envelope, handle
 
         def arrivals() -> Arrivals:
-            for owner in range(transport.size):
+            for owner in range(group.size):
                 if owner in owners:
                     if not use.background:
                         start(owners.index(owner) + 1)
@@ -112,7 +112,7 @@ class Delivery:
                 elif owner != own and rows[owner] and use.recalls(owner):
                     yield owner, self._recall(owner, use)
 
-        self._count_raw([payload] * (transport.size - 1), use)
+        self._count_raw([payload] * (group.size - 1), use)
         for place in range(len(owners) if use.background else 1):
             start(place)
         return arrivals()
@@ -122,13 +122,13 @@ class Delivery:
 
         The transfer starts here; the first `next` of the returned iterator waits for it.
         """
-        transport, own = self._transport, self._transport.rank
-        others = [rank for rank in range(transport.size) if rank != own]
+        group, own = self._group, self._group.rank
+        others = [rank for rank in range(group.size) if rank != own]
         sample = outgoing.payloads[own]
         self._count_raw([outgoing.payloads[rank] for rank in others], use)
         if not any(use.sends):
             return self._remembered(rows, use)
-        wires, out = [], [0] * transport.size
+        wires, out = [], [0] * group.size
         if use.sends[own]:
             for rank in others:
                 wires.append(self._encode(outgoing.payloads[rank], outgoing.weights[rank], rank, use))
@@ -137,11 +137,11 @@ class Delivery:
             size_of(self.encoder.wire(rows[rank], sample, use.epoch))
             if use.sends[rank] and rank != own and rows[rank]
             else 0
-            for rank in range(transport.size)
+            for rank in range(group.size)
         ]
         sealed = seal(wires, use.label(own), sample.device)
         received = blank(coming, sample.device)
-        handle = transport.all_to_all(
+        handle = group.all_to_all(
             sealed, out, received, coming, use.entry(own), overhead=HEADER, background=use.background
         )
 
@@ -161,17 +161,17 @@ class Delivery:
         saved = sum(
             wire.nbytes for wire, payload in zip(wires, outgoing.payloads, strict=True) if len(payload)
         )
-        self._transport.ledger.count_saved(stream, saved * receivers)
+        self._group.ledger.count_saved(stream, saved * receivers)
 
     def _remembered(self, rows: Sequence[int], use: Use) -> Arrivals:
         for owner, count in enumerate(rows):
-            if owner != self._transport.rank and count and use.recalls(owner):
+            if owner != self._group.rank and count and use.recalls(owner):
                 yield owner, self._recall(owner, use)
 
     def _encode(self, payload: torch.Tensor, weight: torch.Tensor, receiver: int, use: Use) -> torch.Tensor:
         if not len(payload):
             return self.encoder.wire(0, payload, use.epoch)
-        stream = use.stream(self._transport.rank)
+        stream = use.stream(self._group.rank)
         if (
             self.encoder.codec.lossless
         ):  # the others look at every value anyway, and refuse what they cannot encode
@@ -189,7 +189,7 @@ class Delivery:
         self, envelope: torch.Tensor, like: torch.Tensor, rows: int, owner: int, use: Use
     ) -> torch.Tensor:
         expected = self.encoder.wire(rows, like, use.epoch)
-        wire = unseal(envelope, expected, use.label(owner), self._transport.rank)
+        wire = unseal(envelope, expected, use.label(owner), self._group.rank)
         payload = self.encoder.decode(wire, rows, like, use.epoch)
         if use.history is not None:
             use.history.push(use.stream(owner), payload, use.epoch)
@@ -202,7 +202,7 @@ class Delivery:
 
     def _count_raw(self, payloads: Sequence[torch.Tensor], use: Use) -> None:
         """Bytes of what is sent, before the codec."""
-        own = self._transport.rank
+        own = self._group.rank
         if use.purpose == "payload" and use.sends[own]:
             raw = sum(payload.nbytes for payload in payloads)
-            self._transport.ledger.count_raw(use.stream(own), raw)
+            self._group.ledger.count_raw(use.stream(own), raw)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
 from sancus.exchange.attention import ALL, Factors
 from sancus.exchange.dropout import DropoutKey, edge_factors
@@ -20,17 +20,17 @@ from sancus.plans.maps import Pick
 class EdgeDropout:
     """The nodes behind the columns of own rows."""
 
-    def __init__(self, nodes: torch.Tensor, leg: Leg, transport: Transport) -> None:
+    def __init__(self, nodes: torch.Tensor, leg: Leg, group: Group) -> None:
         """`nodes [n_i]` are the user's ids of the own rows."""
         self._own = nodes
-        own, ranks = transport.rank, range(transport.size)
+        own, ranks = group.rank, range(group.size)
         maps = [row_map for rank, row_map in enumerate(leg.make) if rank != own]
         send = [nodes[row_map.index] if isinstance(row_map, Pick) else nodes for row_map in maps]
         out = [0 if rank == own else leg.make[rank].rows_out for rank in ranks]
         coming = [0 if rank == own else leg.add[rank].rows_in for rank in ranks]
         received = nodes.new_empty(sum(coming))
-        if transport.size > 1:
-            transport.all_to_all(torch.cat(send), out, received, coming, Entry("agreement")).wait()
+        if group.size > 1:
+            group.all_to_all(torch.cat(send), out, received, coming, Entry("agreement")).wait()
         self._received = received.split(coming)
         self._rank = own
 

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from sancus.codecs.base import Codec
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Direction
 from sancus.errors import UserError
 from sancus.exchange.aggregate import Aggregate, AggregateThenTransform, Rows
@@ -54,7 +54,7 @@ class Exchange:
     def __init__(
         self,
         plan: Plan,
-        transport: Transport,
+        group: Group,
         policies: Mapping[Direction, Policy],
         codecs: Mapping[Direction, Codec],
         *,
@@ -78,16 +78,16 @@ class Exchange:
         the next. `configuration` identifies the run in agreements; `epochs` is how many will be trained.
         """
         self.plan = plan
-        self.transport = transport
+        self.group = group
         self.input = input
         self.nodes = nodes
         self._labels = labels
         self.savings = savings or Savings()
         self.crossing = Crossing(
-            transport,
+            group,
             policies,
             codecs,
-            needed(plan, transport, nodes.device),
+            needed(plan, group, nodes.device),
             agree=agree,
             feedback=feedback,
             configuration=configuration,
@@ -105,7 +105,7 @@ class Exchange:
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
-        self.transport.begin_epoch(epoch)
+        self.group.begin_epoch(epoch)
         self.crossing.begin_epoch(epoch)
 
     @contextmanager
@@ -114,7 +114,7 @@ class Exchange:
 
         This is how evaluation runs; its bytes are counted apart.
         """
-        with self.crossing.exactly():
+        with self.group.clock.evaluating():
             yield
 
     def propagate(
@@ -190,7 +190,7 @@ class Exchange:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks of `values [k]`, for statistics of all rows; every rank must call it."""
-        result: torch.Tensor = SumOverRanks.apply(self.transport, values)
+        result: torch.Tensor = SumOverRanks.apply(self.group, values)
         return result
 
     def _check_rows(self) -> None:
@@ -208,7 +208,7 @@ class Exchange:
 
     def label_draw(self, rate: float) -> LabelDraw:
         """The training nodes whose labels are input in this epoch."""
-        return LabelDraw(rate, self._seed, self.crossing.epoch)
+        return LabelDraw(rate, self._seed, self.crossing.clock.epoch)
 
     @property
     def local_rows(self) -> SparseMatrix:
@@ -260,9 +260,9 @@ class Exchange:
 
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows go back to their owners and add up there; outside autograd."""
-        leg, own = self.plan.forward, self.transport.rank
+        leg, own = self.plan.forward, self.group.rank
         gradient = self._clipped(gradient).contiguous()
-        if self.transport.size == 1 or self.crossing.absent("forward"):
+        if self.group.size == 1 or self.crossing.absent("forward"):
             return gradient
         sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
         mine, *payloads = gradient.split([len(self.nodes), *sizes])
@@ -275,7 +275,7 @@ class Exchange:
     def _deliver(
         self, leg: Leg, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None
     ) -> Arrivals:
-        if self.transport.size == 1:
+        if self.group.size == 1:
             return iter(())
         outgoing = self._outgoing(leg, h)
         return self.crossing.deliver(
@@ -284,7 +284,7 @@ class Exchange:
 
     def _outgoing(self, leg: Leg, h: torch.Tensor) -> Outgoing:
         """What this rank would send: one payload for all, or one for each receiver."""
-        own = self.transport.rank
+        own = self.group.rank
         if leg.broadcast:
             return Outgoing([leg.make[own].apply(h)], [leg.weight[own]])
         payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
@@ -299,7 +299,7 @@ class Exchange:
         """GRADIENT_CLIP of Algorithm 3: the L2 norm of what this rank holds is kept to `th_i = √p · th`."""
         if self._clip is None:
             return gradient
-        limit = self._clip * self.transport.size**0.5
+        limit = self._clip * self.group.size**0.5
         norm = gradient.norm().item()
         return gradient * (limit / norm) if norm > limit else gradient
 
@@ -317,7 +317,7 @@ class Exchange:
         """
         if self.savings.order != "auto":
             return self.savings.order
-        if self.crossing.exact and layer in self._orders:
+        if self.group.clock.exact and layer in self._orders:
             return self._orders[layer]
         wide, narrow = weight.shape
         if torch.is_grad_enabled():
@@ -325,7 +325,7 @@ class Exchange:
             wide *= 2 if needs or not self.savings.skip_input_gradient else 1
             narrow *= 2
         order: Order = "aggregate-first" if wide < narrow else "transform-first"
-        if not self.crossing.exact:
+        if not self.group.clock.exact:
             self._orders[layer] = order
         return order
 
@@ -343,7 +343,7 @@ class Exchange:
             return self._sparse_constant(x, layer, absent=absent)
         x = x.contiguous()
         arrivals: Arrivals = iter(())
-        if self.transport.size > 1 and not absent:
+        if self.group.size > 1 and not absent:
             arrivals = self.crossing.once(leg, self._outgoing(leg, x), layer)
         return DenseConstant(_sum(leg, x, arrivals), self.nodes)
 
@@ -356,7 +356,7 @@ class Exchange:
             return constant
         if absent not in self._constant_rows:
             arrivals: Arrivals = iter(())
-            if self.transport.size > 1 and not absent:
+            if self.group.size > 1 and not absent:
                 arrivals = self.crossing.once(self.plan.forward, self._outgoing(self.plan.forward, x), layer)
             rows = torch.cat([x, *(payload for _, payload in arrivals)])
             self._constant_rows[absent] = DenseRows(rows, self._edges.columns()[: len(rows)])
@@ -364,7 +364,7 @@ class Exchange:
 
     @cached_property
     def _edges(self) -> EdgeDropout:
-        return EdgeDropout(self.nodes, self.plan.forward, self.transport)
+        return EdgeDropout(self.nodes, self.plan.forward, self.group)
 
     def _values(
         self, h: Rowlike, layer: int, dropout: float, weight: torch.Tensor | None
@@ -388,15 +388,15 @@ class Exchange:
     def _sparse_constant(self, x: SparseMatrix, layer: int, *, absent: bool) -> SparseConstant:
         if absent:
             return SparseConstant(x, self.nodes, self.plan.forward.diagonal.matrix)
-        entry = self.crossing.once_use(layer).entry(self.transport.rank)
-        return fetch_sparse_rows(x, self.nodes, self._input_plan, self.transport, entry)
+        entry = self.crossing.once_use(layer).entry(self.group.rank)
+        return fetch_sparse_rows(x, self.nodes, self._input_plan, self.group, entry)
 
     @cached_property
     def _all_local_rows(self) -> SparseMatrix:
         return self.plan.local_rows()
 
     def _key(self, layer: int) -> DropoutKey:
-        return DropoutKey(self._seed, self.crossing.epoch, layer)
+        return DropoutKey(self._seed, self.crossing.clock.epoch, layer)
 
 
 def _sum(leg: Leg, h: torch.Tensor, arrivals: Arrivals) -> torch.Tensor:

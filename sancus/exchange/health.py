@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Stream
 from sancus.comm.records import gather_json
 from sancus.errors import UserError
@@ -24,8 +24,8 @@ ADVICE = "lower --lr, or look at the features"
 class Health:
     """The first number of this rank that is not finite, if any."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, group: Group) -> None:
+        self._group = group
         self._first: tuple[int, str] | None = None  # when, and what
 
     @property
@@ -36,7 +36,7 @@ class Health:
     def note(self, what: str) -> None:
         """Something is wrong on this rank; only the first counts."""
         if self._first is None:
-            self._first = (self._transport.number, what)
+            self._first = (self._group.number, what)
 
     def check_payload(self, payload: torch.Tensor, stream: Stream, epoch: int) -> None:
         """A payload `[rows, f]` of this rank, before it is encoded."""
@@ -54,7 +54,7 @@ class Health:
 
     def stop(self, otherwise: str, device: torch.device) -> NoReturn:
         """All ranks come here together, and leave with the earliest of what they met."""
-        met = gather_json(self._transport, self._first, device)
+        met = gather_json(self._group, self._first, device)
         _, what = min((tuple(first) for first in met if first), default=(0, otherwise))
         raise UserError(what)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Direction
 from sancus.plans.base import Leg, Plan
 from sancus.plans.maps import Identity
@@ -22,11 +22,11 @@ def returned(leg: Leg, device: torch.device) -> Leg:
     )
 
 
-def needed(plan: Plan, transport: Transport, device: torch.device) -> dict[Direction, list[bool]]:
+def needed(plan: Plan, group: Group, device: torch.device) -> dict[Direction, list[bool]]:
     """For each owner, whether any other rank has a nonzero block for its rows; one gather for all."""
     legs = (plan.forward, plan.backward)
     wants = [[not row_map.empty for row_map in leg.add] for leg in legs]
     mine = torch.tensor(wants, dtype=torch.uint8, device=device)
-    mine[:, transport.rank] = 0
-    anyone = transport.all_gather(mine).amax(dim=0).bool().tolist()
+    mine[:, group.rank] = 0
+    anyone = group.all_gather(mine).amax(dim=0).bool().tolist()
     return dict(zip(DIRECTIONS, anyone, strict=True))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 
 
 class SumOverRanks(torch.autograd.Function):
@@ -17,18 +17,18 @@ class SumOverRanks(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, transport: Transport, values: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, group: Group, values: torch.Tensor) -> torch.Tensor:
         """`values [k]` to `[k]`."""
-        ctx.transport = transport
-        return _summed(transport, values)
+        ctx.group = group
+        return _summed(group, values)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
         """The gradients of all ranks add up."""
-        return None, _summed(ctx.transport, gradient)
+        return None, _summed(ctx.group, gradient)
 
 
-def _summed(transport: Transport, values: torch.Tensor) -> torch.Tensor:
+def _summed(group: Group, values: torch.Tensor) -> torch.Tensor:
     total = values.detach().clone(memory_format=torch.contiguous_format)
-    transport.all_reduce(total)
+    group.all_reduce(total)
     return total

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.delivery import Arrivals, Use
 from sancus.kernels.matrix import SparseMatrix
@@ -27,7 +27,7 @@ class Mover(Protocol):
     """What the stream needs of an exchange."""
 
     plan: Plan
-    transport: Transport
+    group: Group
     crossing: Crossing
 
     def arrivals(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> Arrivals:
@@ -52,12 +52,12 @@ class BlockStream:
         self._layer = layer
         self._clean = clean
         self._kept: dict[int, torch.Tensor] = {}
-        self._own = mover.transport.rank
+        self._own = mover.group.rank
 
     def first(self, values: torch.Tensor) -> Iterator[tuple[int, SparseMatrix, torch.Tensor]]:
         """Own block, made while the first foreign one travels, then the others as they arrive."""
         arrivals = self._mover.arrivals(values, self._layer, self._clean)
-        keeps = not (self._mover.crossing.exact or self._mover.crossing.repeatable())
+        keeps = not (self._mover.group.clock.exact or self._mover.crossing.repeatable())
         yield self._own, self._matrix(self._own), values
         for owner, rows in arrivals:
             if keeps:
@@ -66,7 +66,7 @@ class BlockStream:
 
     def again(self, values: torch.Tensor, work: Work) -> torch.Tensor:
         """The gradient of the own values, from all ranks."""
-        mover, crossing, size = self._mover, self._mover.crossing, self._mover.transport.size
+        mover, crossing, size = self._mover, self._mover.crossing, self._mover.group.size
         gradient = work(self._own, self._matrix(self._own), values)
         if size == 1 or crossing.absent("forward"):
             return gradient
@@ -88,7 +88,7 @@ class BlockStream:
         return self._return_all(gradient, parts) if back is None else gradient
 
     def _return_all(self, gradient: torch.Tensor, parts: dict[int, torch.Tensor]) -> torch.Tensor:
-        owners = [rank for rank in range(self._mover.transport.size) if rank != self._own]
+        owners = [rank for rank in range(self._mover.group.size) if rank != self._own]
         others = [parts.get(owner, gradient[:0]) for owner in owners]
         return self._mover.return_rows(torch.cat([gradient, *others]), self._layer)
 

@@ -147,7 +147,7 @@ class Account:
     def bill(self) -> Bill:
         """What all ranks communicated since the run began, earlier processes included."""
         job, decisions = self.job, self.job.trainer.exchange.crossing.decisions
-        records = gather_json(job.transport, job.transport.ledger.record(), job.device)
+        records = gather_json(job.group, job.group.ledger.record(), job.device)
         decided: dict[StreamKey, tuple[int, int]] = {}
         decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
         bill = join_ledgers(records, decided)

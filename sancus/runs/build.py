@@ -17,7 +17,7 @@ import xxhash
 from sancus.codecs import CODECS
 from sancus.comm import BACKENDS
 from sancus.comm.alone import Alone
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Entry
 from sancus.comm.probe import choose_broadcast
 from sancus.config.settings import Config
@@ -56,24 +56,24 @@ class Job:
         torch.set_num_threads(world.threads(config.launch.threads))
         self.device = _device(config, world)
         self.shard = open_shard(shard_directory, world.rank)
-        self.transport = connect(backend, world, config.launch.timeout)
+        self.group = connect(backend, world, config.launch.timeout)
         if watch is not None:
-            watch.follow(self.transport, folder_of(os.environ))
-        check_agreement(self.transport, config, self.shard, self.device)
-        self.trainer = make_trainer(config, self.shard, self.transport, self.device)
+            watch.follow(self.group, folder_of(os.environ))
+        check_agreement(self.group, config, self.shard, self.device)
+        self.trainer = make_trainer(config, self.shard, self.group, self.device)
         torch.manual_seed(_seed_of(config.training.seed, world.rank))
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor | None:
         """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
-        return in_user_order(self.shard, self.transport, rows)
+        return in_user_order(self.shard, self.group, rows)
 
 
-def in_user_order(shard: Shard, transport: Transport, rows: torch.Tensor) -> torch.Tensor | None:
+def in_user_order(shard: Shard, group: Group, rows: torch.Tensor) -> torch.Tensor | None:
     """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
     sizes = np.diff(shard.offsets).tolist()
     ids = torch.from_numpy(np.array(shard.nodes)).to(rows.device)
-    gathered_ids = to_rank_zero(transport, ids, sizes)
-    gathered = to_rank_zero(transport, rows, sizes)
+    gathered_ids = to_rank_zero(group, ids, sizes)
+    gathered = to_rank_zero(group, rows, sizes)
     if gathered is None or gathered_ids is None:
         return None
     ordered = torch.empty_like(gathered)
@@ -81,11 +81,11 @@ def in_user_order(shard: Shard, transport: Transport, rows: torch.Tensor) -> tor
     return ordered
 
 
-def connect(backend: str, world: World, timeout: float) -> Transport:
+def connect(backend: str, world: World, timeout: float) -> Group:
     """The transport of a world; a single rank needs none."""
     if world.size == 1:
         return Alone()
-    transport: Transport = build(
+    group: Group = build(
         "backend",
         BACKENDS,
         backend,
@@ -94,11 +94,11 @@ def connect(backend: str, world: World, timeout: float) -> Transport:
         timeout=timeout,
         rendezvous=world.rendezvous,
     )
-    return transport
+    return group
 
 
 def make_trainer(
-    config: Config, shard: Shard, transport: Transport, device: torch.device, model: Model | None = None
+    config: Config, shard: Shard, group: Group, device: torch.device, model: Model | None = None
 ) -> Trainer:
     """Compose the factors, and a model whose weights are the same on all ranks.
 
@@ -107,7 +107,7 @@ def make_trainer(
     chosen, graph = config.model if model is None else model, shard.manifest["graph"]
     kind, linear = normalisation_of(find_model(chosen)), getattr(find_model(chosen), "linear", False)
     if not config.shape.edge_weights:
-        shard = unweighted_shard(shard, _total(transport))
+        shard = unweighted_shard(shard, _total(group))
     with torch.random.fork_rng():
         torch.manual_seed(config.training.seed)
         made = make_model(chosen, graph["features"], graph["classes"], config.shape)
@@ -115,20 +115,20 @@ def make_trainer(
             sizes = {"classes": graph["classes"], "features": graph["features"]}
             made = WithLabels(made, rate=config.training.label_rate, **sizes)
     made = made.to(device, getattr(torch, config.training.dtype))
-    exchange = make_exchange(config, shard, transport, device, kind, linear=linear)
-    task = make_task(config, shard, transport, device)
+    exchange = make_exchange(config, shard, group, device, kind, linear=linear)
+    task = make_task(config, shard, group, device)
     if not config.training.inductive:
         return Trainer(made, exchange, task, config.training)
-    seen = training_shard(shard, _total(transport))
-    inner = make_exchange(config, seen, transport, device, kind, linear=linear)
-    inner_task = make_task(config, seen, transport, device)
+    seen = training_shard(shard, _total(group))
+    inner = make_exchange(config, seen, group, device, kind, linear=linear)
+    inner_task = make_task(config, seen, group, device)
     return Trainer(made, inner, inner_task, config.training, Evaluation(exchange, task))
 
 
 def make_exchange(
     config: Config,
     shard: Shard,
-    transport: Transport,
+    group: Group,
     device: torch.device,
     kind: Normalisation,
     *,
@@ -143,7 +143,7 @@ def make_exchange(
     operator = shard.operator(kind)
     plan = build("plan", PLANS, plan_for(factors.plan, linear=linear), operator=operator, bench=bench)
     if plan.forward.broadcast:
-        choose_broadcast(transport, factors.broadcast, device)
+        choose_broadcast(group, factors.broadcast, device)
     features = _features(shard, bench, normalise=config.training.normalise_features)
     sparse_input = isinstance(features, SparseMatrix) or config.training.label_rate > 0
     picks = isinstance(plan, Halo) or not (sparse_input and factors.reuse_input)
@@ -152,7 +152,7 @@ def make_exchange(
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     return Exchange(
         plan,
-        transport,
+        group,
         {side: build("policy", POLICIES, spec) for side, spec in policies.items()},
         {side: build("codec", CODECS, spec) for side, spec in codecs.items()},
         input=features,
@@ -169,11 +169,11 @@ def make_exchange(
     )
 
 
-def check_agreement(transport: Transport, config: Config, shard: Shard, device: torch.device) -> None:
+def check_agreement(group: Group, config: Config, shard: Shard, device: torch.device) -> None:
     """All ranks compare a hash of configuration and data; a rank that differs is named on all."""
     for what, digest in (("settings", config.digest()), ("data", bytes.fromhex(shard.digest()))):
         mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
-        everyone = transport.all_gather(mine)
+        everyone = group.all_gather(mine)
         differing = torch.nonzero((everyone != everyone[0]).any(dim=1)).flatten().tolist()
         if differing:
             raise UserError(
@@ -219,7 +219,7 @@ def _label_input(shard: Shard, bench: Workbench) -> SparseMatrix:
     )
 
 
-def make_task(config: Config, shard: Shard, transport: Transport, device: torch.device) -> Task:
+def make_task(config: Config, shard: Shard, group: Group, device: torch.device) -> Task:
     """Labels and split of the own rows, and the weights of the classes over all ranks."""
     graph, training = shard.manifest["graph"], config.training
     dtype, multilabel = getattr(torch, training.dtype), graph["multilabel"]
@@ -228,7 +228,7 @@ def make_task(config: Config, shard: Shard, transport: Transport, device: torch.
     auc = check_metric(training.metric, multilabel=multilabel)
     count, weights = float(graph["train"]), None
     if training.class_weights != "none":
-        counts = torch.from_numpy(_total(transport)(_class_counts(shard))).to(device)
+        counts = torch.from_numpy(_total(group)(_class_counts(shard))).to(device)
         weights = class_weights(training, counts, multilabel=multilabel)
     if weights is not None:
         count = count if multilabel else float((weights * counts[:-1]).sum())
@@ -246,12 +246,12 @@ def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:
     return np.append(counts, len(labels)).astype(np.float64)
 
 
-def _total(transport: Transport) -> Total:
+def _total(group: Group) -> Total:
     """Vectors of equal length, added up over the ranks."""
 
     def total(mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         summed = torch.from_numpy(np.array(mine))
-        transport.all_reduce(summed, Entry("agreement"))
+        group.all_reduce(summed, Entry("agreement"))
         result: npt.NDArray[np.float64] = summed.numpy()
         return result
 

@@ -41,8 +41,8 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
         with torch.no_grad(), exchange.exact():
             rows["embeddings"], _ = embed(exchange.input, exchange)
     scores = score(trainer.evaluation.task, rows["logits"], exchange)
-    ordered = {name: in_user_order(job.shard, job.transport, part) for name, part in rows.items()}
-    job.transport.close()
+    ordered = {name: in_user_order(job.shard, job.group, part) for name, part in rows.items()}
+    job.group.close()
     arrays = {name: part.cpu().numpy() for name, part in ordered.items() if part is not None}
     if "logits" in arrays:
         several = trainer.task.multilabel
@@ -69,10 +69,10 @@ def _load_weights(job: Job, folder: Path) -> None:
         else:
             best = files["best.safetensors"]
             content = best if load_tensors(best) else files["weights.safetensors"]
-    told = broadcast_bytes(job.transport, mistake.encode(), job.device).decode()
+    told = broadcast_bytes(job.group, mistake.encode(), job.device).decode()
     if told:
         raise UserError(told)
-    weights = load_tensors(broadcast_bytes(job.transport, content, job.device))
+    weights = load_tensors(broadcast_bytes(job.group, content, job.device))
     own = job.trainer.model.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         if name not in weights or name not in own or own[name].shape != weights[name].shape:

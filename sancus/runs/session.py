@@ -52,7 +52,7 @@ class Session:
         self.watch = watch
         self.backend = backend
         self.say = say if job.world.rank == 0 else SILENT
-        self.log = RankLog(job.transport.ledger)
+        self.log = RankLog(job.group.ledger)
         self.directory = Path()  # of the run, on all ranks
         self.out: Path | None = None  # the same, where it is written: on rank 0
         self.claim: IO[str] | None = None  # keeps other runs out of the directory
@@ -104,7 +104,7 @@ class Session:
             return [str(opened), None if source is None else str(source)]
 
         opened = json.dumps(self._on_rank_zero(open_directory)).encode()
-        told = json.loads(broadcast_bytes(self.job.transport, opened, self.job.device))
+        told = json.loads(broadcast_bytes(self.job.group, opened, self.job.device))
         self.directory, source = Path(told[0]), told[1]
         if source is not None:
             self._resume(Path(source))
@@ -123,7 +123,7 @@ class Session:
         """Save the work; what to tell the user."""
         epoch, name = self.job.trainer.next_epoch, signal.Signals(number).name
         saved = self._checkpoint()
-        self.job.transport.close()
+        self.job.group.close()
         resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
         if self.job.world.launcher != "local" and launch.RUN not in os.environ:
             resume += f", started by {self.job.world.launcher} as before"
@@ -152,7 +152,7 @@ class Session:
                 result = action()
             except UserError as error:
                 mistake = str(error)
-        told = broadcast_bytes(self.job.transport, mistake.encode(), self.job.device).decode()
+        told = broadcast_bytes(self.job.group, mistake.encode(), self.job.device).decode()
         if told:
             raise UserError(told)
         return result
@@ -184,9 +184,9 @@ class Session:
             trainer.model.load_state_dict(trainer.best.weights)
         logits = job.gather_rows(trainer.logits())
         bill = self.account.bill()
-        memory = gather_json(job.transport, self.account.memory(), job.device)
+        memory = gather_json(job.group, self.account.memory(), job.device)
         crossing = trainer.exchange.crossing
-        measured = gather_json(job.transport, crossing.agreement.record(), job.device)
+        measured = gather_json(job.group, crossing.agreement.record(), job.device)
         if self.out is None or logits is None:
             return None
         run = self.account.describe(bill, memory)
@@ -219,7 +219,7 @@ class Session:
         carried = self.account.carried()
         shared = checkpoint.pack(trainer, carried) if self.job.world.rank == 0 else None
         folder = self.directory / runfiles.CHECKPOINTS
-        checkpoints = Checkpoints(folder, self.job.transport, self.job.device, output.keep)
+        checkpoints = Checkpoints(folder, self.job.group, self.job.device, output.keep)
         reason = checkpoints.write(trainer.next_epoch, shared, checkpoint.pack_rank(trainer))
         if reason is not None:
             self.warn(f"no checkpoint of epoch {trainer.next_epoch} ({reason}); the one before is kept")
@@ -229,7 +229,7 @@ class Session:
         """Go on from the newest whole checkpoint: bit for bit where ranks, parts and settings are equal."""
         trainer, job = self.job.trainer, self.job
         folder = source / runfiles.CHECKPOINTS
-        found = Checkpoints(folder, job.transport, job.device).newest()
+        found = Checkpoints(folder, job.group, job.device).newest()
         if found is None:
             raise UserError(f"no whole checkpoint in {folder}; start again without --resume")
         carried = checkpoint.unpack(found.shared, trainer)
@@ -281,7 +281,7 @@ def run_rank(
         finally:
             say.close()
         note_end("done", failed=False)
-        job.transport.close()
+        job.group.close()
     return None if run is None or session.out is None else (run, session.out)
 
 

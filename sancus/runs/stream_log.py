@@ -30,5 +30,5 @@ class StreamLog:
             [stream.layer, stream.direction, answer.name, age, crossing.agreement.drifts.get(stream)]
             for stream, answer, age in crossing.decisions.of_epoch(self._rank)
         ]
-        line = {"epoch": crossing.epoch} | {name: trainer.figures[name] for name in FIGURES}
+        line = {"epoch": crossing.clock.epoch} | {name: trainer.figures[name] for name in FIGURES}
         self._lines.append(line | {"streams": streams})

@@ -135,7 +135,7 @@ class Trainer:
 
     def _check_loss(self, epoch: int, loss: float) -> None:
         if not math.isfinite(loss):
-            rank = self.exchange.transport.rank
+            rank = self.exchange.group.rank
             self.exchange.crossing.health.note(
                 f"the loss of rank {rank} is {loss} in epoch {epoch}; {ADVICE}"
             )
@@ -147,7 +147,7 @@ class Trainer:
         those that did not.
         """
         evaluation = self.evaluation
-        score = evaluation.task.score(self.logits(), RankZero(evaluation.exchange.transport))
+        score = evaluation.task.score(self.logits(), RankZero(evaluation.exchange.group))
         if self._train_score is not None:
             score[0] = self._train_score
         return score
@@ -175,11 +175,11 @@ class Trainer:
 
     def _waited(self) -> Counter[str]:
         """Seconds that this rank has spent in the transport so far, by purpose."""
-        return Counter(self.exchange.transport.ledger.seconds)
+        return Counter(self.exchange.group.ledger.seconds)
 
     def _local_figures(self, loss: float) -> dict[str, float]:
         """What only this rank knows of the epoch that just ended."""
-        ledger = self.exchange.transport.ledger
+        ledger = self.exchange.group.ledger
         totals = {
             "wire_bytes": ledger.wire_of("payload"),
             "raw_bytes": sum(ledger.raw.values()),
@@ -207,7 +207,7 @@ class Trainer:
         )
         flags = torch.tensor([float(self.stop_signal()), float(health.bad)], dtype=torch.float64)
         mine = torch.cat([figures, score.reshape(-1), flags, agreed]).to(self._device)
-        everyone = self.exchange.transport.all_gather(mine).cpu()
+        everyone = self.exchange.group.all_gather(mine).cpu()
         everyone, told, places = everyone.tensor_split([-2 - len(agreed), -len(agreed)], dim=1)
         self.stopped_by = int(told[:, 0].max())
         if told[:, 1].any():
@@ -273,15 +273,17 @@ def sum_gradients(model: nn.Module, exchange: Exchange) -> None:
     parameters = list(model.parameters())
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    transport, crossing = exchange.transport, exchange.crossing
+    group, crossing = exchange.group, exchange.crossing
     if not finite(flat):
-        where = f"rank {transport.rank}, backward, epoch {crossing.epoch}"
+        where = f"rank {group.rank}, backward, epoch {crossing.clock.epoch}"
         crossing.health.note(f"{where}: the gradient of {_not_finite(model)} holds NaN or infinity; {ADVICE}")
     if crossing.health.bad:
         flat.fill_(math.nan)
-    transport.all_reduce(flat)
+    group.all_reduce(flat)
     if not finite(flat):
-        crossing.health.stop(f"epoch {crossing.epoch}: a sum of gradients is infinite; {ADVICE}", flat.device)
+        crossing.health.stop(
+            f"epoch {crossing.clock.epoch}: a sum of gradients is infinite; {ADVICE}", flat.device
+        )
     for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
         parameter.grad = part.view_as(parameter)
 

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from sancus.comm.base import Transport
 from sancus.comm.errors import CommError
+from sancus.comm.group import Group
 from sancus.comm.ledger import Stream
 from sancus.comm.observer import Observer
 from sancus.watch.blame import SILENT_SECONDS, Suspect, describe, find_suspects
@@ -77,10 +77,10 @@ class Watch(Observer):
             self.status.ending = "done"
         _within(EXPLAIN_SECONDS, self._post)
 
-    def follow(self, transport: Transport, folder: Path | None) -> None:
+    def follow(self, group: Group, folder: Path | None) -> None:
         """Observe a transport; the board is in `folder`, or in the store where ranks met, or comes later."""
-        transport.observer = self
-        notes = FileNotes(folder) if folder is not None else transport.notes()
+        group.observer = self
+        notes = FileNotes(folder) if folder is not None else group.notes()
         if notes is not None:
             self._open(notes)
 

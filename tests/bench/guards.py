@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from sancus.comm import stamp
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.console.speaker import SILENT
 from sancus.datasets.open import open_graph
@@ -48,7 +48,7 @@ CASES = {
 }
 
 
-def measure(transport: Transport, folder: str, case: str) -> dict[str, float]:
+def measure(group: Group, folder: str, case: str) -> dict[str, float]:
     """CPU seconds an epoch of this rank: in all, and in each guard."""
     spent: Counter[str] = Counter()
 
@@ -66,16 +66,16 @@ def measure(transport: Transport, folder: str, case: str) -> dict[str, float]:
     for name in ("seal", "blank", "unseal"):
         setattr(stamp.Stamp, name, timed("stamps", getattr(stamp.Stamp, name)))
     health.finite = training.finite = timed("finite", health.finite)  # type: ignore[attr-defined]
-    watch = Watch(transport.rank, transport.size, 30.0, print)
+    watch = Watch(group.rank, group.size, 30.0, print)
     for name in ("started", "waits", "goes_on"):
         setattr(watch, name, timed("watch", getattr(watch, name)))
-    watch.follow(transport, Path(folder) / "watch")
+    watch.follow(group, Path(folder) / "watch")
     config = Config(
         factors=CASES[case],
         shape=ModelSettings(layers=3, hidden=64),
         training=TrainingSettings(epochs=WARM + EPOCHS, eval_every=WARM + EPOCHS),
     )
-    made = make_trainer(config, open_shard(Path(folder), transport.rank), transport, torch.device("cpu"))
+    made = make_trainer(config, open_shard(Path(folder), group.rank), group, torch.device("cpu"))
     for epoch in range(WARM):
         made.train_epoch(epoch)
     spent.clear()

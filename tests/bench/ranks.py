@@ -35,10 +35,8 @@ class Ranks:
         self._trainers: list[Trainer] = []
         self._epoch = -1
         make = [
-            self._pool.submit(
-                run.make_trainer, config, open_shard(folder, rank), transport, torch.device("cpu")
-            )
-            for rank, transport in enumerate(transports)
+            self._pool.submit(run.make_trainer, config, open_shard(folder, rank), group, torch.device("cpu"))
+            for rank, group in enumerate(transports)
         ]
         self._trainers = [trainer.result() for trainer in make]
 

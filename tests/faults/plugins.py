@@ -35,8 +35,8 @@ class _Faulty(GCN):
     """A GCN that does something else in one pass of one rank."""
 
     def forward(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
-        now = self.strikes() and exchange.crossing.epoch == int(os.environ["FAULT_EPOCH"])
-        if now and exchange.transport.rank == int(os.environ["FAULT_RANK"]):
+        now = self.strikes() and exchange.group.clock.epoch == int(os.environ["FAULT_EPOCH"])
+        if now and exchange.group.rank == int(os.environ["FAULT_RANK"]):
             mark()
             return self.fault(x, exchange)
         return super().forward(x, exchange)

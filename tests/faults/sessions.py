@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import safe_open
 
 from sancus.cli.app import app
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Ledger
 from sancus.console.speaker import Silent
 from sancus.launch import world as launch
@@ -50,7 +50,7 @@ WITHOUT_CLOCKS = ("weights.safetensors", "best.safetensors", "optimizer.safetens
 
 
 def train(
-    transport: Transport,
+    group: Group,
     *argv: str | Path,
     stop_after: int | None = None,
     before_epoch: Callable[[int], None] = lambda epoch: None,
@@ -62,9 +62,9 @@ def train(
     command = ["train", *map(str, argv)]
     _, bound, *_ = app.parse_args(command, exit_on_error=False, print_error=False)
     config, data = bound.arguments["settings"], bound.arguments["data"]
-    rank, size = transport.rank, transport.size
+    rank, size = group.rank, group.size
     shards = prepare(data, config.factors.partitioner, size, row_order=config.factors.row_order)
-    transport.ledger = Ledger()
+    group.ledger = Ledger()
     notes = Notes()
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     train_epoch = Trainer.train_epoch
@@ -76,9 +76,9 @@ def train(
         return train_epoch(trainer, epoch)
 
     with (
-        mock.patch("sancus.runs.build.connect", return_value=transport),
+        mock.patch("sancus.runs.build.connect", return_value=group),
         mock.patch("sancus.runs.session.open_log"),  # of which a process has one
-        mock.patch.object(transport, "close"),
+        mock.patch.object(group, "close"),
         mock.patch.object(Trainer, "train_epoch", hooked),
         mock.patch.dict(os.environ, {launch.RUN: uuid.uuid4().hex}),
     ):

@@ -20,8 +20,8 @@ import pytest
 import torch
 import xxhash
 
-from sancus.comm.base import AGREEMENT, DONE, Handle, Transfer, Transport
 from sancus.comm.errors import CommError, DisagreementError
+from sancus.comm.group import AGREEMENT, DONE, Group, Handle, Transfer
 from sancus.comm.ledger import Entry
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.delivery import Delivery
@@ -213,18 +213,18 @@ def train(shards: list[Shard], factors: FactorSettings, slip: Slip | None = None
     models = [copy.deepcopy(model) for _ in range(RANKS)]
     transports: dict[int, Sloppy] = {}
 
-    def rank(transport: Transport) -> None:
-        assert isinstance(transport, Sloppy)
-        transports[transport.rank] = transport
-        mine = transport.rank
-        trainer = make_trainer(config, shards[mine], transport, torch.device("cpu"), models[mine])
+    def rank(group: Group) -> None:
+        assert isinstance(group, Sloppy)
+        transports[group.rank] = group
+        mine = group.rank
+        trainer = make_trainer(config, shards[mine], group, torch.device("cpu"), models[mine])
         for _ in trainer.epochs():
             pass
-        transport.all_gather(torch.zeros(1))
+        group.all_gather(torch.zeros(1))
 
     make = lambda number, size, board: Sloppy(number, size, board, slip)  # noqa: E731
     outcomes = run_threads(RANKS, rank, make)
-    slipped = any(transport.slipped for transport in transports.values())
+    slipped = any(group.slipped for group in transports.values())
     return Story(outcomes, [transports[number].received for number in range(RANKS)], slipped)
 
 
@@ -234,7 +234,7 @@ def test_no_wrong_tensor_is_ever_used(shards: list[Shard], monkeypatch: pytest.M
 
     def used(delivery: Delivery, *arguments: Any) -> torch.Tensor:
         payload = opened(delivery, *arguments)
-        delivery._transport.keep(payload)  # type: ignore[attr-defined]
+        delivery._group.keep(payload)  # type: ignore[attr-defined]
         return payload
 
     monkeypatch.setattr(Delivery, "_open", used)

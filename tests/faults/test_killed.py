@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from tests.faults.counts import at_most, only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same, train
@@ -26,8 +26,8 @@ LATEST = 2.0  # seconds after its start until which a rank is left alone at most
 DEADLINE = 240.0
 
 
-def undisturbed(transport: Transport, out: Path) -> None:
-    train(transport, *STALE, "--out", out)
+def undisturbed(group: Group, out: Path) -> None:
+    train(group, *STALE, "--out", out)
 
 
 def kill_often(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from tests.faults.counts import everything, only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import train
@@ -29,7 +29,7 @@ def figures(out: Path) -> dict[str, int]:
     }
 
 
-def watch(transport: Transport, out: Path, epochs: int) -> list[dict[str, int]]:
+def watch(group: Group, out: Path, epochs: int) -> list[dict[str, int]]:
     """Figures after the warm-up and before the last epoch."""
     seen: list[dict[str, int]] = []
 
@@ -37,7 +37,7 @@ def watch(transport: Transport, out: Path, epochs: int) -> list[dict[str, int]]:
         if epoch in (epochs // WARM + 5, epochs - 5):  # in the middle between two checkpoints
             seen.append(figures(out))
 
-    train(transport, *WORK, "--epochs", str(epochs), "--out", out, before_epoch=look)
+    train(group, *WORK, "--epochs", str(epochs), "--out", out, before_epoch=look)
     return seen
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from experiments.network import hosts, launch
 from experiments.network.hosts import Network
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.launch.world import EXIT_PEER
 from tests.faults.counts import only_in_full
 from tests.faults.record import record
@@ -124,8 +124,8 @@ def test_a_cut_link_ends_all_ranks(backend: str, network: Network, tmp_path: Pat
     record(f"link cut (--timeout {timeout})", backend, 1, 1, seconds)
 
 
-def undisturbed(transport: Transport, out: Path) -> None:
-    train(transport, *FLAGS, "--out", out)
+def undisturbed(group: Group, out: Path) -> None:
+    train(group, *FLAGS, "--out", out)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

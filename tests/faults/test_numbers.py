@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from sancus.comm.base import Transport
 from sancus.comm.errors import DisagreementError
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.graphs.shards import Shard, open_shard
@@ -62,9 +62,9 @@ def train(shards: list[Shard], kind: type, factors: FactorSettings, check: int =
     models = [copy.deepcopy(model) for _ in range(RANKS)]
     trainers: dict[int, Trainer] = {}
 
-    def rank(transport: Transport) -> None:
-        mine = transport.rank
-        trainers[mine] = make_trainer(config, shards[mine], transport, torch.device("cpu"), models[mine])
+    def rank(group: Group) -> None:
+        mine = group.rank
+        trainers[mine] = make_trainer(config, shards[mine], group, torch.device("cpu"), models[mine])
         trainers[mine].run()
 
     return Ranks(run_threads(RANKS, rank), trainers)

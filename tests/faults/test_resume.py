@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sancus.comm.alone import Alone
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.errors import UserError
 from tests.faults.counts import everything, only_in_full
 from tests.faults.record import record
@@ -40,14 +40,14 @@ def draw(_: int) -> None:
     torch.rand(3)
 
 
-def whole_and_resumed(transport: Transport, folder: Path, stops: list[int], names: list[str]) -> None:
+def whole_and_resumed(group: Group, folder: Path, stops: list[int], names: list[str]) -> None:
     """Every setting, uninterrupted and stopped after each of some epochs."""
     for name in names:
-        train(transport, *flags_of(name), "--out", folder / name / "whole", before_epoch=draw)
+        train(group, *flags_of(name), "--out", folder / name / "whole", before_epoch=draw)
         for stop in stops:
             out = folder / name / f"stopped-{stop}"
-            train(transport, *flags_of(name), "--out", out, stop_after=stop, before_epoch=draw)
-            train(transport, "--resume", out, before_epoch=draw)
+            train(group, *flags_of(name), "--out", out, stop_after=stop, before_epoch=draw)
+            train(group, "--resume", out, before_epoch=draw)
 
 
 @pytest.mark.slow
@@ -127,14 +127,14 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 STALE = (GRAPH, "--hidden", "8", "--epochs", str(EPOCHS), "--plan", "halo", "--staleness", "pipelined")
 
 
-def stop(transport: Transport, out: Path) -> list[str]:
-    return train(transport, *STALE, "--out", out, stop_after=6)
+def stop(group: Group, out: Path) -> list[str]:
+    return train(group, *STALE, "--out", out, stop_after=6)
 
 
-def go_on(transport: Transport, source: Path, argv: list[str]) -> list[str] | str:
+def go_on(group: Group, source: Path, argv: list[str]) -> list[str] | str:
     """What was said, or the one line that refuses."""
     try:
-        return train(transport, *argv[:1], "--resume", source, *argv[1:])
+        return train(group, *argv[:1], "--resume", source, *argv[1:])
     except UserError as error:
         return str(error)
 

@@ -24,17 +24,17 @@ def work(function: str, folder: Path, backend: str, timeout: float) -> None:
     module, _, name = function.partition(":")
     call = getattr(importlib.import_module(module), name)
     arguments = pickle.loads((folder / "arguments").read_bytes())
-    transport = connect(backend, world, timeout)
+    group = connect(backend, world, timeout)
     try:
-        result = call(transport, **arguments)
+        result = call(group, **arguments)
     except BaseException:
         traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
-        transport.abort()
+        group.abort()
         os._exit(1)
     (folder / f"result-{world.rank}").write_bytes(pickle.dumps(result))
-    transport.close()
+    group.close()
     sys.stdout.flush()
     sys.stderr.flush()
     if backend != "mpi":

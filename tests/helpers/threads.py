@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from sancus.comm.base import DONE, Transfer, Transport
 from sancus.comm.errors import CommError
+from sancus.comm.group import DONE, Group, Transfer
 from sancus.graphs.shards import Shard, open_shard
 
 TIMEOUT = 30.0
 ATTEMPTS = 50
 
 
-def open_own(folder: Path, transport: Transport) -> Shard:
+def open_own(folder: Path, group: Group) -> Shard:
     """The shard of a rank that is a thread.
 
     numpy reads headers by `ast`, which in threads of Python 3.11 fails now and then with a SystemError
@@ -26,7 +26,7 @@ def open_own(folder: Path, transport: Transport) -> Shard:
     """
     for _ in range(ATTEMPTS):
         with contextlib.suppress(SystemError):
-            return open_shard(folder, transport.rank)
+            return open_shard(folder, group.rank)
     raise AssertionError("ast fails every time")
 
 
@@ -61,7 +61,7 @@ class Board:
             self._changed.notify_all()
 
 
-class ThreadTransport(Transport):
+class ThreadTransport(Group):
     """One rank of a board; every collective happens when it starts."""
 
     def __init__(self, rank: int, size: int, board: Board) -> None:
@@ -109,8 +109,8 @@ class ThreadTransport(Transport):
 
 def run_threads(
     size: int,
-    function: Callable[[Transport], Any],
-    make: Callable[[int, int, Board], Transport] = ThreadTransport,
+    function: Callable[[Group], Any],
+    make: Callable[[int, int, Board], Group] = ThreadTransport,
 ) -> list[Any]:
     """`function(transport)` on every rank; its result, or the exception that it raised, by rank."""
     board = Board(size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.graph import Graph
 from sancus.graphs.shards import open_shard
@@ -143,15 +143,15 @@ def plans_of(model: str) -> list[str]:
     ]
 
 
-def train_cases(transport: Transport, folders: dict[str, str]) -> dict[str, dict[str, Any]]:
+def train_cases(group: Group, folders: dict[str, str]) -> dict[str, dict[str, Any]]:
     """On one rank: the initial weights, losses, logits, gradients and nodes of every case."""
-    return {case.name: train_case(transport, case, Path(folders[case.name])) for case in cases()}
+    return {case.name: train_case(group, case, Path(folders[case.name])) for case in cases()}
 
 
-def train_case(transport: Transport, case: Case, folder: Path) -> dict[str, Any]:
+def train_case(group: Group, case: Case, folder: Path) -> dict[str, Any]:
     """Train one case by the product's own trainer, noting everything the law speaks of."""
-    shard = open_shard(folder, transport.rank)
-    trainer = make_trainer(case.config(), shard, transport, torch.device("cpu"))
+    shard = open_shard(folder, group.rank)
+    trainer = make_trainer(case.config(), shard, group, torch.device("cpu"))
     note: dict[str, Any] = {
         "nodes": torch.from_numpy(shard.nodes.copy()),
         "weights": {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()},

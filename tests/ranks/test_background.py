@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry, Stream
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.exchange import Exchange
@@ -23,11 +23,11 @@ RANKS = 3
 BACKENDS = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 
-def prepare(transport: Transport, folder: str, plan: str) -> Exchange:
+def prepare(group: Group, folder: str, plan: str) -> Exchange:
     factors = FactorSettings(plan=plan, staleness="pipelined", backward="pipelined")
     config = Config(factors=factors, training=TrainingSettings(dtype="float64"))
-    shard = open_shard(Path(folder), transport.rank)
-    return make_trainer(config, shard, transport, torch.device("cpu")).exchange
+    shard = open_shard(Path(folder), group.rank)
+    return make_trainer(config, shard, group, torch.device("cpu")).exchange
 
 
 @pytest.fixture(scope="module")
@@ -35,26 +35,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(shards_of(awkward_graph(), "random", RANKS, tmp_path_factory.mktemp("shards")))
 
 
-def overlap(transport: Transport) -> tuple[float, float, bool]:
+def overlap(group: Group) -> tuple[float, float, bool]:
     """A background transfer while this rank works; seconds hidden and exposed, and whether it arrived."""
     size = 1 << 22
-    out = torch.full((size * (RANKS - 1),), transport.rank, dtype=torch.uint8)
+    out = torch.full((size * (RANKS - 1),), group.rank, dtype=torch.uint8)
     received = torch.empty_like(out)
-    counts = [0 if rank == transport.rank else size for rank in range(RANKS)]
-    transport.all_gather(torch.zeros(1))
-    entry = Entry("payload", Stream(0, "forward", transport.rank))
-    handle = transport.all_to_all(out, counts, received, counts, entry, background=True)
+    counts = [0 if rank == group.rank else size for rank in range(RANKS)]
+    group.all_gather(torch.zeros(1))
+    entry = Entry("payload", Stream(0, "forward", group.rank))
+    handle = group.all_to_all(out, counts, received, counts, entry, background=True)
     until = time.perf_counter() + 0.5
     while time.perf_counter() < until:
         torch.ones(100, 100) @ torch.ones(100, 100)
-        transport.progress()
-    before = transport.ledger.seconds["payload"]
+        group.progress()
+    before = group.ledger.seconds["payload"]
     handle.wait()
-    exposed = transport.ledger.seconds["payload"] - before
-    expected = torch.cat(
-        [torch.full((size,), r, dtype=torch.uint8) for r in range(RANKS) if r != transport.rank]
-    )
-    return transport.ledger.hidden_seconds, exposed, torch.equal(received, expected)
+    exposed = group.ledger.seconds["payload"] - before
+    expected = torch.cat([torch.full((size,), r, dtype=torch.uint8) for r in range(RANKS) if r != group.rank])
+    return group.ledger.hidden_seconds, exposed, torch.equal(received, expected)
 
 
 @BACKENDS
@@ -64,9 +62,9 @@ def test_a_transfer_makes_progress_while_ranks_compute(backend: str) -> None:
         assert hidden > 0 and exposed < hidden
 
 
-def interleave(transport: Transport, folder: str) -> bool:
+def interleave(group: Group, folder: str) -> bool:
     """Evaluations, agreements and sums while payloads are under way do not disturb them."""
-    exchange = prepare(transport, folder, "halo")
+    exchange = prepare(group, folder, "halo")
     nodes = exchange.nodes.double()
     same = True
     for epoch in range(5):
@@ -76,16 +74,14 @@ def interleave(transport: Transport, folder: str) -> bool:
             fresh = exchange.aggregate((nodes + epoch)[:, None], 0, "forward")
             before = exchange.aggregate((nodes + max(0, epoch - 1))[:, None], 0, "forward")
         total = torch.ones(3, dtype=torch.float64)
-        transport.all_reduce(total)
+        group.all_reduce(total)
         own = exchange.plan.forward.diagonal.apply((nodes + epoch)[:, None])
         old = exchange.plan.forward.diagonal.apply((nodes + max(0, epoch - 1))[:, None])
         same &= torch.allclose(stale, own + (before - old)) and bool((total == RANKS).all())
         same &= epoch == 0 or not torch.allclose(stale, fresh)
     exchange.crossing.drain()
     versions = [
-        exchange.crossing.history.version(Stream(0, "forward", r))
-        for r in range(RANKS)
-        if r != transport.rank
+        exchange.crossing.history.version(Stream(0, "forward", r)) for r in range(RANKS) if r != group.rank
     ]
     return same and versions == [4] * (RANKS - 1)
 
@@ -95,14 +91,14 @@ def test_nothing_disturbs_what_is_under_way(folder: str, backend: str) -> None:
     assert all(run_ranks("tests.ranks.test_background:interleave", RANKS, backend=backend, folder=folder))
 
 
-def miscount(transport: Transport, folder: str, plan: str) -> str:
+def miscount(group: Group, folder: str, plan: str) -> str:
     """Rank 1 has lost count of the uses; what it sends in the background is refused when it is needed."""
-    exchange = prepare(transport, folder, plan)
-    transport.timeout = 5.0
+    exchange = prepare(group, folder, plan)
+    group.timeout = 5.0
     rows = torch.ones(len(exchange.nodes), 2, dtype=torch.float64)
     for epoch in range(4):
         exchange.begin_epoch(epoch)
-        if epoch == 2 and transport.rank == 1:
+        if epoch == 2 and group.rank == 1:
             exchange.crossing.sequence += 1
         exchange.aggregate(rows, 0, "forward")
     return "no error"
@@ -117,14 +113,14 @@ def test_a_wrong_payload_from_the_background_is_an_error(folder: str, backend: s
     assert "epoch 2) has sequence" in str(failure.value)
 
 
-def vanish(transport: Transport, folder: str) -> str:
+def vanish(group: Group, folder: str) -> str:
     """Rank 1 dies with a payload under way; the others learn of it when they need what it owed them."""
-    exchange = prepare(transport, folder, "halo")
-    transport.timeout = 5.0
+    exchange = prepare(group, folder, "halo")
+    group.timeout = 5.0
     rows = torch.ones(len(exchange.nodes), 2, dtype=torch.float64)
     for epoch in range(4):
         exchange.begin_epoch(epoch)
-        if epoch == 2 and transport.rank == 1:
+        if epoch == 2 and group.rank == 1:
             os._exit(9)
         exchange.aggregate(rows, 0, "forward")
     return "no error"

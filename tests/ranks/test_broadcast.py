@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sancus.comm import base
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
 from sancus.comm.probe import choose_broadcast
 from tests.helpers.processes import run_ranks
@@ -14,35 +14,35 @@ from tests.helpers.processes import run_ranks
 SIZES = (1, 100, base.RING_CHUNK, 3 * base.RING_CHUNK + 17)
 
 
-def rounds(transport: Transport, ring: bool) -> dict[str, object]:
+def rounds(group: Group, ring: bool) -> dict[str, object]:
     """Owners send blocks of several sizes, the next started before the last is waited for."""
-    transport.ring = ring
+    group.ring = ring
     right = []
     for size in SIZES:
         for skipping in (None, 1):
-            owners = [owner for owner in range(transport.size) if owner != skipping]
+            owners = [owner for owner in range(group.size) if owner != skipping]
             tensors = [
-                torch.full((size,), owner + 1 if owner == transport.rank else 0, dtype=torch.uint8)
+                torch.full((size,), owner + 1 if owner == group.rank else 0, dtype=torch.uint8)
                 for owner in owners
             ]
             handles = []
             for owner, tensor in zip(owners, tensors, strict=True):
-                handles.append(transport.broadcast(tensor, owner, Entry("evaluation")))
+                handles.append(group.broadcast(tensor, owner, Entry("evaluation")))
                 if len(handles) > 1:
                     handles[-2].wait()
             handles[-1].wait()
             right += [
                 bool((tensor == owner + 1).all()) for owner, tensor in zip(owners, tensors, strict=True)
             ]
-    return {"right": all(right), "wire": transport.ledger.wire_of("evaluation")}
+    return {"right": all(right), "wire": group.ledger.wire_of("evaluation")}
 
 
-def probe(transport: Transport) -> list[bool]:
+def probe(group: Group) -> list[bool]:
     """What `auto`, `ring` and `library` set."""
     found = []
     for asked in ("auto", "ring", "library"):
-        choose_broadcast(transport, asked, torch.device("cpu"))  # type: ignore[arg-type]
-        found.append(transport.ring)
+        choose_broadcast(group, asked, torch.device("cpu"))  # type: ignore[arg-type]
+        found.append(group.ring)
     return found
 
 

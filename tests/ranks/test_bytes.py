@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import Ledger
 from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.shards import open_shard
@@ -25,7 +25,7 @@ FEATURES, CLASSES, EPOCHS = 7, 3, 3
 SHAPES = {"narrowing": ModelSettings(layers=3, hidden=5), "widening": ModelSettings(layers=3, hidden=11)}
 
 
-def epoch_bytes(transport: Transport, folder: str) -> dict[str, list[dict[str, Any]]]:
+def epoch_bytes(group: Group, folder: str) -> dict[str, list[dict[str, Any]]]:
     """The records of a few epochs, for both presets, shapes and models."""
     found = {}
     for preset, factors in (("cagnet", CAGNET), ("exact", FactorSettings(plan="halo"))):
@@ -33,9 +33,9 @@ def epoch_bytes(transport: Transport, folder: str) -> dict[str, list[dict[str, A
             for model in ("gcn", "sage"):
                 training = TrainingSettings(epochs=EPOCHS, dtype="float64")
                 config = Config(model=model, factors=factors, shape=shape, training=training)
-                shard = open_shard(Path(folder), transport.rank)
-                trainer = make_trainer(config, shard, transport, torch.device("cpu"))
-                transport.ledger = Ledger()
+                shard = open_shard(Path(folder), group.rank)
+                trainer = make_trainer(config, shard, group, torch.device("cpu"))
+                group.ledger = Ledger()
                 found[f"{preset}-{shape_name}-{model}"] = list(trainer.epochs())
     return found
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sancus.codecs import CODECS
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Ledger
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.volume import stream_columns
@@ -34,16 +34,16 @@ Combination = tuple[str, str, str, str]
 COMBINATIONS: list[Combination] = list(product(PLANS, POLICIES, BACKWARD, CODECS))
 
 
-def walk(transport: Transport, folder: str) -> dict[Combination, dict[str, Any]]:
+def walk(group: Group, folder: str) -> dict[Combination, dict[str, Any]]:
     """Train every combination for a few epochs; what one rank saw."""
     found = {}
-    shard = open_shard(Path(folder), transport.rank)
+    shard = open_shard(Path(folder), group.rank)
     for combination in COMBINATIONS:
         plan, staleness, backward, codec = combination
         factors = FactorSettings(plan=plan, staleness=staleness, backward=backward, codec=codec)
         config = Config(factors=factors, shape=SHAPE, training=TRAINING)
-        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
-        transport.ledger = Ledger()
+        trainer = make_trainer(config, shard, group, torch.device("cpu"))
+        group.ledger = Ledger()
         records = list(trainer.epochs())
         crossing, legs = (
             trainer.exchange.crossing,
@@ -56,7 +56,7 @@ def walk(transport: Transport, folder: str) -> dict[Combination, dict[str, Any]]
             "ages": [record["max_age"] for record in records],
             "caps": [policy.max_age for policy in crossing.policies.values()],
             "decisions": crossing.decisions.as_array(),
-            "rows": [[m.rows_out for r, m in enumerate(leg.make) if r != transport.rank] for leg in legs],
+            "rows": [[m.rows_out for r, m in enumerate(leg.make) if r != group.rank] for leg in legs],
             "columns": columns,
         }
     return found

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.graph import Graph
 from sancus.graphs.shards import open_shard
@@ -81,12 +81,12 @@ MIXES = [
 ]
 
 
-def train_mixes(transport: Transport, folder: str) -> list[dict[str, Any]]:
+def train_mixes(group: Group, folder: str) -> list[dict[str, Any]]:
     """Losses and initial weights of every mix, on one rank."""
     notes = []
     for mix in MIXES:
-        shard = open_shard(Path(folder), transport.rank)
-        trainer = make_trainer(mix.config(), shard, transport, torch.device("cpu"))
+        shard = open_shard(Path(folder), group.rank)
+        trainer = make_trainer(mix.config(), shard, group, torch.device("cpu"))
         weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         records = list(trainer.epochs())
         notes.append(

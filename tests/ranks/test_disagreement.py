@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from sancus.comm.base import Transport
 from sancus.comm.errors import CommError, DisagreementError
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange
@@ -37,16 +37,16 @@ class Rogue(Replicated):
         return view.epoch == 2 and self.rank == self.rogue
 
 
-def prepare(transport: Transport, folder: str, plan: str) -> Exchange:
+def prepare(group: Group, folder: str, plan: str) -> Exchange:
     config = Config(factors=FactorSettings(plan=plan), training=TrainingSettings(dtype="float64"))
-    shard = open_shard(Path(folder), transport.rank)
-    return make_trainer(config, shard, transport, torch.device("cpu")).exchange
+    shard = open_shard(Path(folder), group.rank)
+    return make_trainer(config, shard, group, torch.device("cpu")).exchange
 
 
-def differ(transport: Transport, folder: str, plan: str, rogue: int) -> str:
+def differ(group: Group, folder: str, plan: str, rogue: int) -> str:
     """Three epochs under a rogue policy; the error that this rank gets."""
-    exchange = prepare(transport, folder, plan)
-    policy = Rogue(transport.rank, rogue)
+    exchange = prepare(group, folder, plan)
+    policy = Rogue(group.rank, rogue)
     exchange.crossing.policies = {"forward": policy, "backward": policy}
     exchange.crossing.agreement.policies = exchange.crossing.policies
     h = torch.ones(len(exchange.nodes), 4, dtype=torch.float64)
@@ -60,27 +60,27 @@ def differ(transport: Transport, folder: str, plan: str, rogue: int) -> str:
     return "no error"
 
 
-def slip(transport: Transport, folder: str, plan: str, rogue: int) -> str:
+def slip(group: Group, folder: str, plan: str, rogue: int) -> str:
     """One rank leaves out a use behind everyone's back; whatever is received must not be used."""
-    exchange = prepare(transport, folder, plan)
-    transport.timeout = 5.0
+    exchange = prepare(group, folder, plan)
+    group.timeout = 5.0
     exchange.begin_epoch(0)
-    rows = torch.full((len(exchange.nodes), 4), float(transport.rank), dtype=torch.float64)
+    rows = torch.full((len(exchange.nodes), 4), float(group.rank), dtype=torch.float64)
     for layer in range(3):
-        if not (transport.rank == rogue and layer == 1):
+        if not (group.rank == rogue and layer == 1):
             exchange.aggregate(rows + 10.0 * layer, layer, "forward")
     return "no error"
 
 
-def mistyped(transport: Transport, folder: str, what: str) -> str:
+def mistyped(group: Group, folder: str, what: str) -> str:
     """Rank 2 was started with another seed, or on other data; the error that every rank gets."""
-    odd = transport.rank == 2
+    odd = group.rank == 2
     config = Config(training=TrainingSettings(seed=int(odd and what == "settings")))
-    shard = open_shard(Path(folder), transport.rank)
+    shard = open_shard(Path(folder), group.rank)
     if odd and what == "data":
         shard.manifest["checksums"]["rank-0/nodes.npy"] = "another"
     try:
-        check_agreement(transport, config, shard, torch.device("cpu"))
+        check_agreement(group, config, shard, torch.device("cpu"))
     except UserError as error:
         return str(error)
     return "no error"

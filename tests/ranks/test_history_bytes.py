@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.graphs.shards import open_shard
@@ -28,7 +28,7 @@ SETTINGS = [
 ]
 
 
-def measure(transport: Transport, folder: str) -> list[tuple[int, int]]:
+def measure(group: Group, folder: str) -> list[tuple[int, int]]:
     """(measured, predicted) history bytes of this rank, for every setting."""
     found = []
     for plan, backward, savings, order in SETTINGS:
@@ -41,12 +41,12 @@ def measure(transport: Transport, folder: str) -> list[tuple[int, int]]:
             order=order,
         )
         config = Config(factors=factors, shape=SHAPE, training=TrainingSettings(epochs=1))
-        shard = open_shard(Path(folder), transport.rank)
-        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+        shard = open_shard(Path(folder), group.rank)
+        trainer = make_trainer(config, shard, group, torch.device("cpu"))
         trainer.run()
         exchange = trainer.exchange
         columns = stream_columns(SHAPE.widths(FEATURES, CLASSES), exchange.savings)
-        predicted = history_bytes(exchange.plan, transport.rank, columns, exchange.crossing.policies, 4)
+        predicted = history_bytes(exchange.plan, group.rank, columns, exchange.crossing.policies, 4)
         found.append((exchange.crossing.history.nbytes, predicted))
     return found
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sancus.codecs import CODECS
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.delivery import Delivery
@@ -58,13 +58,13 @@ def _spec(name: str) -> str:
     return f"{name}:{SETTINGS[name]}" if name in SETTINGS else name
 
 
-def train_all(transport: Transport, folder: str) -> list[Any]:
+def train_all(group: Group, folder: str) -> list[Any]:
     """What three epochs of every setting give: the last loss, or why it was refused."""
-    shard = open_shard(Path(folder), transport.rank)
+    shard = open_shard(Path(folder), group.rank)
     found: list[Any] = []
     for model, factors in walk():
         config = Config(model=model, factors=factors, shape=SHAPE, training=TRAINING)
-        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+        trainer = make_trainer(config, shard, group, torch.device("cpu"))
         try:
             found.append([record["loss"] for record in trainer.epochs()][-1])
         except UserError as error:
@@ -83,7 +83,7 @@ def test_models_work_with_every_policy_codec_and_plan(tmp_path: Path) -> None:
             assert isinstance(outcome, float) and math.isfinite(outcome), (model, factors, outcome)
 
 
-def most_alive(transport: Transport, folder: str) -> dict[str, int]:
+def most_alive(group: Group, folder: str) -> dict[str, int]:
     """The largest number of received blocks that are in memory at once, in an epoch of GAT."""
     alive: list[weakref.ref[torch.Tensor]] = []
     most = 0
@@ -98,12 +98,12 @@ def most_alive(transport: Transport, folder: str) -> dict[str, int]:
         return payload
 
     Delivery._open = watch  # type: ignore[method-assign]
-    shard = open_shard(Path(folder), transport.rank)
+    shard = open_shard(Path(folder), group.rank)
     found = {}
     for staleness in ("always", "epoch-fixed:bound=1"):
         factors = FactorSettings(plan="block", staleness=staleness)
         config = Config(model="gat", factors=factors, shape=SHAPE)
-        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+        trainer = make_trainer(config, shard, group, torch.device("cpu"))
         alive, most = [], 0
         trainer.train_epoch(0)
         found[staleness] = most
@@ -117,17 +117,17 @@ def test_block_attention_never_holds_all_rows(tmp_path: Path) -> None:
         assert found["epoch-fixed:bound=1"] > 2, "the watch sees blocks that are kept"
 
 
-def pyg_case(transport: Transport, folder: str) -> dict[str, torch.Tensor]:
+def pyg_case(group: Group, folder: str) -> dict[str, torch.Tensor]:
     """Loss and gradients of the example that uses PyG's layers, on rows of this rank."""
-    shard = open_shard(Path(folder), transport.rank)
+    shard = open_shard(Path(folder), group.rank)
     config = Config(
         model="examples/pyg_model.py:Net",
         shape=ModelSettings(hidden=5, dropout=0.4),
         training=TrainingSettings(dtype="float64", optimizer="sgd"),
     )
-    trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+    trainer = make_trainer(config, shard, group, torch.device("cpu"))
     loss = torch.tensor([trainer.train_epoch(0)], dtype=torch.float64)
-    transport.all_reduce(loss)
+    group.all_reduce(loss)
     return {"loss": loss} | {
         name: p.grad for name, p in trainer.model.named_parameters() if p.grad is not None
     }

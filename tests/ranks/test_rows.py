@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.shards import open_shard
 from sancus.runs.build import make_trainer
@@ -32,13 +32,13 @@ def embeddings(nodes: torch.Tensor) -> torch.Tensor:
     return torch.sin(nodes[:, None].double() * columns)
 
 
-def attend(transport: Transport, folders: dict[str, str]) -> dict[str, dict[str, torch.Tensor]]:
+def attend(group: Group, folders: dict[str, str]) -> dict[str, dict[str, torch.Tensor]]:
     """Two attention layers over `rows`, and the gradient of a sum with respect to the input."""
     found = {}
     for plan, folder in folders.items():
         config = Config(factors=FactorSettings(plan=plan), training=TrainingSettings(dtype="float64"))
-        shard = open_shard(Path(folder), transport.rank)
-        exchange = make_trainer(config, shard, transport, torch.device("cpu")).exchange
+        shard = open_shard(Path(folder), group.rank)
+        exchange = make_trainer(config, shard, group, torch.device("cpu")).exchange
         exchange.begin_epoch(0)
         h = embeddings(exchange.nodes).requires_grad_()
         mask = exchange.local_rows.to_dense() != 0
@@ -68,15 +68,15 @@ def test_rows_equal_one_process(ranks: int, tmp_path: Path) -> None:
             torch.testing.assert_close(result[plan]["gradient"], h.grad[nodes], rtol=1e-10, atol=1e-12)
 
 
-def attend_stale(transport: Transport, folder: str) -> dict[str, dict[str, torch.Tensor]]:
+def attend_stale(group: Group, folder: str) -> dict[str, dict[str, torch.Tensor]]:
     """`rows` in two epochs under policies that skip in the second: `Â` of what this rank then sees."""
     found = {}
     for plan in ("halo", "block"):
         for policy in ("epoch-fixed:bound=1", "drop"):
             factors = FactorSettings(plan=plan, staleness=policy)
             config = Config(factors=factors, training=TrainingSettings(dtype="float64"))
-            shard = open_shard(Path(folder), transport.rank)
-            exchange = make_trainer(config, shard, transport, torch.device("cpu")).exchange
+            shard = open_shard(Path(folder), group.rank)
+            exchange = make_trainer(config, shard, group, torch.device("cpu")).exchange
             h = embeddings(exchange.nodes)
             for epoch in range(2):
                 exchange.begin_epoch(epoch)

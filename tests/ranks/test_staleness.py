@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.graph import Graph
 from sancus.graphs.shards import open_shard
@@ -80,12 +80,12 @@ SETTINGS = [
 ] + [Setting("epoch-fixed:bound=1", "epoch-fixed:bound=1", plan, True, 0.01) for plan in ("block", "halo")]
 
 
-def train_settings(transport: Transport, folder: str, settings: list[Setting]) -> list[dict[str, Any]]:
+def train_settings(group: Group, folder: str, settings: list[Setting]) -> list[dict[str, Any]]:
     """Losses, decisions, ages and initial weights of every setting, on one rank."""
     notes = []
     for setting in settings:
-        shard = open_shard(Path(folder), transport.rank)
-        trainer = make_trainer(setting.config(), shard, transport, torch.device("cpu"))
+        shard = open_shard(Path(folder), group.rank)
+        trainer = make_trainer(setting.config(), shard, group, torch.device("cpu"))
         weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         records = list(trainer.epochs())
         notes.append(
@@ -172,7 +172,7 @@ def test_some_settings_do_skip_and_differ(outcome: Any) -> None:
         assert notes[0][place]["losses"] != notes[0][always]["losses"]
 
 
-def hold_still(transport: Transport, folder: str) -> list[np.ndarray]:
+def hold_still(group: Group, folder: str) -> list[np.ndarray]:
     """Weights that never move under heavy dropout: the decisions of every epoch, by plan."""
     found = []
     for plan, savings in (("block", False), ("halo", True)):
@@ -180,8 +180,8 @@ def hold_still(transport: Transport, folder: str) -> list[np.ndarray]:
         still = TrainingSettings(epochs=6, optimizer="sgd", lr=0.0, dtype="float64")
         noisy = ModelSettings(layers=3, hidden=5, dropout=0.5)
         config = Config(factors=setting.config().factors, shape=noisy, training=still)
-        shard = open_shard(Path(folder), transport.rank)
-        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+        shard = open_shard(Path(folder), group.rank)
+        trainer = make_trainer(config, shard, group, torch.device("cpu"))
         trainer.run()
         found.append(trainer.exchange.crossing.decisions.as_array())
     return found

@@ -9,8 +9,8 @@ import torch
 
 from sancus.comm import BACKENDS
 from sancus.comm.alone import Alone
-from sancus.comm.base import Transport
 from sancus.comm.errors import CommError
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
 from tests.helpers.processes import run_ranks
@@ -19,13 +19,13 @@ HERE = [backend for backend in BACKENDS if backend != "nccl"]
 PAYLOAD = Entry("payload", Stream(1, "forward", 0))
 
 
-def walk(transport: Transport) -> dict[str, Any]:
+def walk(group: Group) -> dict[str, Any]:
     """Every collective once, with awkward sizes; what this rank saw."""
-    rank, size = transport.rank, transport.size
+    rank, size = group.rank, group.size
     seen: dict[str, Any] = {}
 
     tensors = [torch.full((3, 2), float(rank)) for _ in range(size)]
-    handles = [transport.broadcast(t, owner, PAYLOAD) for owner, t in enumerate(tensors)]
+    handles = [group.broadcast(t, owner, PAYLOAD) for owner, t in enumerate(tensors)]
     for handle in handles:
         handle.wait()
     seen["broadcast"] = [t[0, 0].item() for t in tensors]
@@ -34,29 +34,29 @@ def walk(transport: Transport) -> dict[str, Any]:
     coming = [0 if other == rank else (other + 2 * rank) % 3 for other in range(size)]
     rows = [torch.full((n, 2), 10.0 * rank + other) for other, n in enumerate(counts)]
     received = torch.empty(sum(coming), 2)
-    transport.all_to_all(torch.cat(rows), counts, received, coming, PAYLOAD).wait()
+    group.all_to_all(torch.cat(rows), counts, received, coming, PAYLOAD).wait()
     expected = torch.cat([torch.full((n, 2), 10.0 * other + rank) for other, n in enumerate(coming)])
     seen["all_to_all"] = bool(torch.equal(received, expected))
 
     nothing = torch.empty(0, 2)
-    transport.all_to_all(nothing, [0] * size, nothing.clone(), [0] * size, PAYLOAD).wait()
+    group.all_to_all(nothing, [0] * size, nothing.clone(), [0] * size, PAYLOAD).wait()
 
     vector = _vector(rank)
-    transport.all_reduce(vector)
+    group.all_reduce(vector)
     seen["all_reduce"] = vector
-    seen["all_gather"] = transport.all_gather(torch.tensor([rank, size])).tolist()
-    seen["json"] = gather_json(transport, {"rank": rank, "text": "ä" * rank}, torch.device("cpu"))
-    seen["bytes"] = broadcast_bytes(transport, b"abc" if rank == 0 else None, torch.device("cpu"))
-    seen["wire"] = {p: transport.ledger.wire_of(p) for p in ("payload", "parameter")}
+    seen["all_gather"] = group.all_gather(torch.tensor([rank, size])).tolist()
+    seen["json"] = gather_json(group, {"rank": rank, "text": "ä" * rank}, torch.device("cpu"))
+    seen["bytes"] = broadcast_bytes(group, b"abc" if rank == 0 else None, torch.device("cpu"))
+    seen["wire"] = {p: group.ledger.wire_of(p) for p in ("payload", "parameter")}
     seen["sent"] = sum(counts) * 2 * 4 + (size - 1) * 3 * 2 * 4
     return seen
 
 
-def wait_for_nobody(transport: Transport) -> None:
+def wait_for_nobody(group: Group) -> None:
     """Rank 0 waits for a broadcast that rank 1 never makes."""
-    if transport.rank == 0:
-        transport.timeout = 1.0
-        transport.broadcast(torch.empty(4), 1, PAYLOAD).wait()
+    if group.rank == 0:
+        group.timeout = 1.0
+        group.broadcast(torch.empty(4), 1, PAYLOAD).wait()
 
 
 def _vector(rank: int) -> torch.Tensor:
@@ -96,10 +96,10 @@ def test_nobody_waits_for_ever(backend: str) -> None:
 
 
 def test_alone_is_the_identity() -> None:
-    transport = Alone()
+    group = Alone()
     vector = torch.randn(5)
     before = vector.clone()
-    transport.all_reduce(vector)
+    group.all_reduce(vector)
     assert torch.equal(vector, before)
-    assert torch.equal(transport.all_gather(vector), before[None])
-    assert not transport.ledger.wire
+    assert torch.equal(group.all_gather(vector), before[None])
+    assert not group.ledger.wire

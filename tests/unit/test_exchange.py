@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sancus.comm.alone import Alone
-from sancus.comm.base import Transport
 from sancus.comm.errors import DisagreementError
+from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Direction, Entry, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.comm.stamp import STAMP, Stamp, label_of
@@ -295,27 +295,27 @@ def test_ages_count_from_the_last_send() -> None:
     ],
 )
 def test_agreements_cost_what_they_say(forward: str, agree: Any, gathers: int) -> None:
-    def run(transport: Transport) -> tuple[int, int]:
+    def run(group: Group) -> tuple[int, int]:
         made = 0
-        original = transport.all_gather
+        original = group.all_gather
 
         def counting(*given: Any) -> torch.Tensor:
             nonlocal made
             made += 1
             return original(*given)
 
-        transport.all_gather = counting  # type: ignore[method-assign, assignment]
-        decisions = Decisions(transport.size)
+        group.all_gather = counting  # type: ignore[method-assign, assignment]
+        decisions = Decisions(group.size)
         specs = dict(zip(DIRECTIONS, (forward, "always"), strict=True))
         policies = {side: build("policy", POLICIES, spec) for side, spec in specs.items()}
-        needed: dict[Direction, list[bool]] = {side: [True] * transport.size for side in DIRECTIONS}
-        agreement = Agreement(policies, transport, decisions, needed, agree=agree)
+        needed: dict[Direction, list[bool]] = {side: [True] * group.size for side in DIRECTIONS}
+        agreement = Agreement(policies, group, decisions, needed, agree=agree)
         for epoch in range(4):
             decisions.begin_epoch(epoch)
             agreement.begin_epoch()
             for layer in range(2):
                 agreement.decide(layer, "forward", 0.3)
-        return made, transport.ledger.wire_of("agreement")
+        return made, group.ledger.wire_of("agreement")
 
     for made, size in results(run_threads(3, run)):
         assert made == gathers
@@ -325,13 +325,13 @@ def test_agreements_cost_what_they_say(forward: str, agree: Any, gathers: int) -
 
 @pytest.mark.parametrize("what", ["configuration", "epoch", "stream"])
 def test_a_rank_at_another_place_is_named(what: str) -> None:
-    def run(transport: Transport) -> None:
-        odd = transport.rank == 1
+    def run(group: Group) -> None:
+        odd = group.rank == 1
         policies = dict.fromkeys(DIRECTIONS, build("policy", POLICIES, "variation-gap"))
         needed: dict[Direction, list[bool]] = {side: [True] * 2 for side in DIRECTIONS}
         decisions = Decisions(2)
         configuration = b"other" if odd and what == "configuration" else b"mine"
-        agreement = Agreement(policies, transport, decisions, needed, configuration=configuration)
+        agreement = Agreement(policies, group, decisions, needed, configuration=configuration)
         for epoch in (0, 1):
             decisions.begin_epoch(epoch + 1 if odd and what == "epoch" else epoch)
             agreement.begin_epoch()
@@ -347,13 +347,13 @@ def test_a_rank_at_another_place_is_named(what: str) -> None:
 # The whole exchange, on threads
 
 
-def exchange_of(transport: Transport, folder: Path, **factors: Any) -> Exchange:
+def exchange_of(group: Group, folder: Path, **factors: Any) -> Exchange:
     config = Config(
         factors=FactorSettings(kernel="torch", broadcast="library", **factors),
         shape=ModelSettings(hidden=4),
         training=TrainingSettings(dtype="float64"),
     )
-    return make_trainer(config, open_own(folder, transport), transport, CPU).exchange
+    return make_trainer(config, open_own(folder, group), group, CPU).exchange
 
 
 @pytest.mark.parametrize("plan", ["block", "halo"])
@@ -362,8 +362,8 @@ def test_aggregate_uses_history_on_skip_and_own_rows_fresh(plan: str, tmp_path: 
     folder = shards_of(graph, "random", 3, tmp_path)
     a = dense_adjacency(graph, "symmetric")
 
-    def run(transport: Transport) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        exchange = exchange_of(transport, folder, plan=plan, staleness="epoch-fixed:bound=1")
+    def run(group: Group) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        exchange = exchange_of(group, folder, plan=plan, staleness="epoch-fixed:bound=1")
         outputs = []
         for epoch in range(3):
             exchange.begin_epoch(epoch)
@@ -392,9 +392,9 @@ def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
     """With rows that do not change, a gap skips whatever the masks do (design §2)."""
     folder = shards_of(awkward_graph(), "random", 2, tmp_path)
 
-    def run(transport: Transport) -> tuple[list[int], float | None]:
+    def run(group: Group) -> tuple[list[int], float | None]:
         policy = "variation-gap:gap=0.001"
-        exchange = exchange_of(transport, folder, plan=plan, staleness=policy, reuse_input=False)
+        exchange = exchange_of(group, folder, plan=plan, staleness=policy, reuse_input=False)
         rows = exchange.nodes.double()[:, None] + torch.ones(1, 4).double()
         skips = []
         for epoch in range(3):
@@ -414,10 +414,10 @@ def test_clip_holds_the_own_rows_to_root_p_times_the_threshold(tmp_path: Path) -
     folder = shards_of(graph, "random", 2, tmp_path)
     a = dense_adjacency(graph, "symmetric")
 
-    def run(transport: Transport) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        exchange = exchange_of(transport, folder, clip=0.5)
+    def run(group: Group) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        exchange = exchange_of(group, folder, clip=0.5)
         exchange.begin_epoch(0)
-        rows = torch.ones(len(exchange.nodes), 2).double() * (5.0 if transport.rank else 0.01)
+        rows = torch.ones(len(exchange.nodes), 2).double() * (5.0 if group.rank else 0.01)
         return exchange.nodes, rows, exchange.aggregate(rows, 1, "backward")
 
     everyone = results(run_threads(2, run))
@@ -429,11 +429,11 @@ def test_clip_holds_the_own_rows_to_root_p_times_the_threshold(tmp_path: Path) -
 
 
 def test_records_cross_as_json_and_bytes() -> None:
-    def run(transport: Transport) -> tuple[list[Any], bytes, bytes]:
-        records = gather_json(transport, {"rank": transport.rank, "text": "é" * transport.rank}, CPU)
-        content = bytes(range(256)) if transport.rank == 0 else None
-        nothing = broadcast_bytes(transport, b"" if transport.rank == 0 else None, CPU)
-        return records, broadcast_bytes(transport, content, CPU), nothing
+    def run(group: Group) -> tuple[list[Any], bytes, bytes]:
+        records = gather_json(group, {"rank": group.rank, "text": "é" * group.rank}, CPU)
+        content = bytes(range(256)) if group.rank == 0 else None
+        nothing = broadcast_bytes(group, b"" if group.rank == 0 else None, CPU)
+        return records, broadcast_bytes(group, content, CPU), nothing
 
     for records, content, nothing in results(run_threads(3, run)):
         assert records == [{"rank": rank, "text": "é" * rank} for rank in range(3)]
@@ -443,10 +443,10 @@ def test_records_cross_as_json_and_bytes() -> None:
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=9), st.integers(1, 4))
 def test_all_reduce_sums_and_counts(values: list[int], ranks: int) -> None:
-    def run(transport: Transport) -> tuple[list[float], int]:
-        flat = torch.tensor(values, dtype=torch.float64) * (transport.rank + 1)
-        transport.all_reduce(flat)
-        return flat.tolist(), transport.ledger.wire_of("parameter")
+    def run(group: Group) -> tuple[list[float], int]:
+        flat = torch.tensor(values, dtype=torch.float64) * (group.rank + 1)
+        group.all_reduce(flat)
+        return flat.tolist(), group.ledger.wire_of("parameter")
 
     slice_size = -(-len(values) // ranks)
     for summed, size in results(run_threads(ranks, run)):
@@ -459,15 +459,15 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
     """Under a codec that rounds, the owner keeps what the others hold, not what it meant."""
     folder = shards_of(awkward_graph(), "random", 2, tmp_path)
 
-    def run(transport: Transport) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def run(group: Group) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         settings = {"plan": plan, "staleness": "variation-gap:gap=0.001", "codec": "int2"}
-        exchange = exchange_of(transport, folder, reuse_input=False, **settings)
+        exchange = exchange_of(group, folder, reuse_input=False, **settings)
         rows = torch.sin(exchange.nodes.double()[:, None] * torch.arange(1.0, 7.0))
         exchange.begin_epoch(0)
         exchange.aggregate(rows, 1, "forward")
-        own, other = (Stream(1, "forward", rank) for rank in (transport.rank, 1 - transport.rank))
+        own, other = (Stream(1, "forward", rank) for rank in (group.rank, 1 - group.rank))
         leg = exchange.plan.forward
-        meant = leg.make[1 - transport.rank].apply(rows)
+        meant = leg.make[1 - group.rank].apply(rows)
         return exchange.crossing.drift.sent.pull(own), exchange.crossing.history.pull(other), meant
 
     (kept, _, meant), (_, held, _) = results(run_threads(2, run))

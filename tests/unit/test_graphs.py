@@ -17,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.blocks import Blocks
@@ -308,9 +308,9 @@ def test_predictions_come_back_in_the_users_order(tmp_path: Path) -> None:
     graph = awkward_graph()
     folder = shards_of(graph, "with-empty-block", 3, tmp_path)
 
-    def run(transport: Transport) -> torch.Tensor | None:
-        shard = open_own(folder, transport)
-        job: Any = SimpleNamespace(transport=transport, shard=shard, device=torch.device("cpu"))
+    def run(group: Group) -> torch.Tensor | None:
+        shard = open_own(folder, group)
+        job: Any = SimpleNamespace(group=group, shard=shard, device=torch.device("cpu"))
         own = torch.from_numpy(np.array(shard.nodes))
         return Job.gather_rows(job, torch.stack([own * 10, own], dim=1))
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sancus.advise.estimate import Machine, estimate, parse_rate, share_sent, stream_table, table
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.presets import preset_settings
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
@@ -49,9 +49,9 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
     graph = awkward_graph()
     folder = shards_of(graph, "random", ranks, tmp_path)
 
-    def train(transport: Transport) -> list[float]:
-        shard = open_own(folder, transport)
-        trainer = make_trainer(config, shard, transport, torch.device("cpu"))
+    def train(group: Group) -> list[float]:
+        shard = open_own(folder, group)
+        trainer = make_trainer(config, shard, group, torch.device("cpu"))
         return [record["wire_bytes"] or 0 for record in trainer.epochs()]
 
     measured = results(run_threads(ranks, train))[0]

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.console.speaker import SILENT
 from sancus.datasets.info import facts_of, info_rows, oddities
 from sancus.datasets.npz import save_npz
@@ -59,9 +59,9 @@ def test_rows_return_in_the_users_order_for_every_partitioner(how: str, tmp_path
     graph = awkward_graph()
     folder = cut(graph, how, 3, tmp_path / "shards")
 
-    def gather(transport: Transport) -> torch.Tensor | None:
-        shard = open_own(folder, transport)
-        job: Any = SimpleNamespace(transport=transport, shard=shard, device=torch.device("cpu"))
+    def gather(group: Group) -> torch.Tensor | None:
+        shard = open_own(folder, group)
+        job: Any = SimpleNamespace(group=group, shard=shard, device=torch.device("cpu"))
         return Job.gather_rows(job, torch.from_numpy(np.array(shard.features)))
 
     everyone = results(run_threads(3, gather))

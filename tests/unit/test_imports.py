@@ -157,8 +157,8 @@ def violations(source: str, module: str, is_package: bool = False) -> list[str]:
         else:
             known = top in sys.stdlib_module_names
             bad = not known and layer in OUTSIDE and top not in OUTSIDE[layer]
-            transport = top == "mpi4py" or f"{item.name}.".startswith("torch.distributed.")
-            bad = bad or (transport and layer != "sancus.comm")
+            group = top == "mpi4py" or f"{item.name}.".startswith("torch.distributed.")
+            bad = bad or (group and layer != "sancus.comm")
         if bad:
             found.append(f"{module}:{item.line} imports {item.name}, which {layer} may not")
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.labels import LabelDraw
@@ -32,18 +32,18 @@ def shards_in(folder: Path, ranks: int) -> list[Shard]:
     return [open_shard(folder, rank) for rank in range(ranks)]
 
 
-def trainer_of(transport: Transport, shards: list[Shard], **factors: Any) -> Any:
+def trainer_of(group: Group, shards: list[Shard], **factors: Any) -> Any:
     shape = ModelSettings(hidden=5, dropout=0.0)
     config = Config(factors=FactorSettings(kernel="torch", **factors), shape=shape, training=TRAINING)
-    trainer = make_trainer(config, shards[transport.rank], transport, torch.device("cpu"))
+    trainer = make_trainer(config, shards[group.rank], group, torch.device("cpu"))
     for number, parameter in enumerate(trainer.model.parameters()):  # threads share torch's generator
         noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
         parameter.data.copy_(0.5 * noise)
     return trainer
 
 
-def losses_of(transport: Transport, shards: list[Shard], **factors: Any) -> list[float]:
-    return [record["loss"] for record in trainer_of(transport, shards, **factors).epochs()]
+def losses_of(group: Group, shards: list[Shard], **factors: Any) -> list[float]:
+    return [record["loss"] for record in trainer_of(group, shards, **factors).epochs()]
 
 
 def test_draws_are_of_the_node_and_anew_every_epoch() -> None:
@@ -78,8 +78,8 @@ def test_a_gcn_with_labels_equals_its_formula(tmp_path: Path) -> None:
     graph = awkward_graph()
     shards = shards_in(shards_of(graph, "random", 1, tmp_path), 1)
 
-    def first_loss(transport: Transport) -> tuple[float, dict[str, torch.Tensor], torch.Tensor]:
-        trainer = trainer_of(transport, shards)
+    def first_loss(group: Group) -> tuple[float, dict[str, torch.Tensor], torch.Tensor]:
+        trainer = trainer_of(group, shards)
         weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         loss = trainer.train_epoch(0)
         trainer.model.load_state_dict(weights)
@@ -110,8 +110,8 @@ def test_the_score_of_training_nodes_never_sees_their_labels(tmp_path: Path) -> 
     """Evaluation shows all training labels; the training score is that of nodes that did not show theirs."""
     shards = shards_in(shards_of(awkward_graph(), "random", 1, tmp_path), 1)
 
-    def counted(transport: Transport) -> tuple[float, int, int]:
-        trainer = trainer_of(transport, shards)
+    def counted(group: Group) -> tuple[float, int, int]:
+        trainer = trainer_of(group, shards)
         trainer.train_epoch(0)
         rows = trainer.task.rows["train"]
         shown = trainer.exchange.label_draw(RATE).chosen(trainer.exchange.nodes[rows])

@@ -18,8 +18,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sancus.comm.base import Transport
 from sancus.comm.errors import CommError, DisagreementError
+from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.errors import UserError
 from sancus.exchange.agreement import Agree, Agreement
@@ -51,7 +51,7 @@ class Course:
 
 
 def walk(
-    transport: Transport,
+    group: Group,
     policies: dict[Direction, Policy],
     *,
     epochs: int,
@@ -60,8 +60,8 @@ def walk(
     drift: Drift,
     agree: Agree,
 ) -> Course:
-    decisions, course = Decisions(transport.size), Course()
-    agreement = Agreement(policies, transport, decisions, needed, agree=agree, configuration=b"test")
+    decisions, course = Decisions(group.size), Course()
+    agreement = Agreement(policies, group, decisions, needed, agree=agree, configuration=b"test")
     held: dict[Stream, int] = {}
     places: list[tuple[int, Direction]] = [(layer, "forward") for layer in range(layers)]
     places += [(layer, "backward") for layer in reversed(range(layers))]
@@ -69,7 +69,7 @@ def walk(
         decisions.begin_epoch(epoch)
         agreement.begin_epoch()
         for layer, direction in places:
-            mine = Stream(layer, direction, transport.rank)
+            mine = Stream(layer, direction, group.rank)
             measured = drift(epoch, mine, held[mine]) if agreement.needs_drift(layer, direction) else 0.0
             for owner, send in enumerate(agreement.decide(layer, direction, measured)):
                 stream = Stream(layer, direction, owner)
@@ -98,10 +98,8 @@ def drive(
     policies: dict[Direction, Policy] = dict(zip(DIRECTIONS, chosen, strict=True))
     wanted: dict[Direction, list[bool]] = {side: needed or [True] * ranks for side in DIRECTIONS}
 
-    def run(transport: Transport) -> Course:
-        return walk(
-            transport, policies, epochs=epochs, layers=layers, needed=wanted, drift=drift, agree=agree
-        )
+    def run(group: Group) -> Course:
+        return walk(group, policies, epochs=epochs, layers=layers, needed=wanted, drift=drift, agree=agree)
 
     courses: list[Course] = results(run_threads(ranks, run))
     return courses
@@ -457,9 +455,9 @@ def test_a_policy_that_fails_on_one_rank_is_the_same_error_on_all(agree: Agree) 
     policies: dict[Direction, Any] = {"forward": Local(), "backward": policy_of("always")}
     needed: dict[Direction, list[bool]] = {side: [True] * 3 for side in DIRECTIONS}
 
-    def run(transport: Transport) -> Course:
+    def run(group: Group) -> Course:
         return walk(
-            transport,
+            group,
             policies,
             epochs=5,
             layers=1,
@@ -488,15 +486,15 @@ class Rogue(Replicated):
 def test_different_answers_are_found_when_the_epoch_begins() -> None:
     reached: list[list[int]] = [[] for _ in range(4)]
 
-    def run(transport: Transport) -> None:
+    def run(group: Group) -> None:
         decisions = Decisions(4)
-        policies: dict[Direction, Any] = dict.fromkeys(DIRECTIONS, Rogue(transport.rank))
+        policies: dict[Direction, Any] = dict.fromkeys(DIRECTIONS, Rogue(group.rank))
         needed: dict[Direction, list[bool]] = {side: [True] * 4 for side in DIRECTIONS}
-        agreement = Agreement(policies, transport, decisions, needed)
+        agreement = Agreement(policies, group, decisions, needed)
         for epoch in range(5):
             decisions.begin_epoch(epoch)
             agreement.begin_epoch()
-            reached[transport.rank].append(epoch)
+            reached[group.rank].append(epoch)
             agreement.decide(0, "forward")
 
     outcomes = run_threads(4, run)

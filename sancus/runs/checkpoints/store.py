@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from sancus.comm.base import Transport
+from sancus.comm.group import Group
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.runs.checkpoints import contents as checkpoint
 from sancus.runs.checkpoints import durable
@@ -37,9 +37,9 @@ class Found:
 class Checkpoints:
     """The checkpoints of one run, which all ranks write and read together."""
 
-    def __init__(self, folder: Path, transport: Transport, device: torch.device, keep: int = 2) -> None:
+    def __init__(self, folder: Path, group: Group, device: torch.device, keep: int = 2) -> None:
         self._folder = folder
-        self._transport = transport
+        self._group = group
         self._device = device
         self._keep = keep
 
@@ -50,19 +50,19 @@ class Checkpoints:
         removed when this one is whole. One that is there already is left as it is: nothing happened since.
         """
         target = self._folder / f"epoch-{epoch:08d}"
-        there = shared is not None and _is_whole(target, self._transport.size)
+        there = shared is not None and _is_whole(target, self._group.size)
         name = "" if there else durable.fresh_name(target.name)
-        told = broadcast_bytes(self._transport, name.encode(), self._device).decode()
+        told = broadcast_bytes(self._group, name.encode(), self._device).decode()
         if not told:
             return None
         partial = self._folder / told
-        rank, reason = self._transport.rank, ""
+        rank, reason = self._group.rank, ""
         try:
             partial.mkdir(parents=True, exist_ok=True)
             durable.write_file(partial / checkpoint.rank_file(rank), own)
         except OSError as error:
             reason = f"rank {rank}: {error.strerror or error}"
-        records = gather_json(self._transport, [reason, durable.checksum(own)], self._device)
+        records = gather_json(self._group, [reason, durable.checksum(own)], self._device)
         reason = next(filter(None, (failure for failure, _ in records)), "")
         if shared is not None and not reason:
             sums = {checkpoint.rank_file(place): found for place, (_, found) in enumerate(records)}
@@ -70,7 +70,7 @@ class Checkpoints:
                 self._complete(partial, target, shared, sums)
             except OSError as error:
                 reason = f"rank {rank}: {error.strerror or error}"
-        reason = broadcast_bytes(self._transport, reason.encode(), self._device).decode()
+        reason = broadcast_bytes(self._group, reason.encode(), self._device).decode()
         self._settle(partial, target, failed=bool(reason))
         return reason or None
 
@@ -87,7 +87,7 @@ class Checkpoints:
         try:
             if not failed and partial.exists() and not target.exists():  # a disk without rank 0
                 durable.publish(partial, target)
-            if self._transport.rank == 0 or not (target / durable.MANIFEST).exists():
+            if self._group.rank == 0 or not (target / durable.MANIFEST).exists():
                 durable.sweep(self._folder)
                 for old in [] if failed else sorted(self._folder.glob(checkpoint.PATTERN))[: -self._keep]:
                     durable.retire(old)
@@ -101,9 +101,9 @@ class Checkpoints:
         without them.
         """
         found = None
-        if self._transport.rank == 0:
+        if self._group.rank == 0:
             found = [path.name for path in sorted(self._folder.glob(checkpoint.PATTERN), reverse=True)]
-        told = broadcast_bytes(self._transport, json.dumps(found).encode(), self._device)
+        told = broadcast_bytes(self._group, json.dumps(found).encode(), self._device)
         damaged: list[str] = []
         candidates: list[Found] = []
         for name in json.loads(told):
@@ -112,7 +112,7 @@ class Checkpoints:
                 damaged.append(name)
                 continue
             candidates.append(candidate)
-            if candidate.own is not None or candidate.ranks != self._transport.size:
+            if candidate.own is not None or candidate.ranks != self._group.size:
                 return candidate
             damaged.append(name)
         return candidates[0] if candidates else None
@@ -120,18 +120,18 @@ class Checkpoints:
     def _read(self, name: str, passed_over: tuple[str, ...]) -> Found | None:
         """One checkpoint; None where its shared files are not whole."""
         directory = self._folder / name
-        files = checkpoint.read_shared(directory) if self._transport.rank == 0 else None
+        files = checkpoint.read_shared(directory) if self._group.rank == 0 else None
         sums = durable.read_manifest(directory) if files else None
-        told = json.loads(broadcast_bytes(self._transport, json.dumps(sums).encode(), self._device))
+        told = json.loads(broadcast_bytes(self._group, json.dumps(sums).encode(), self._device))
         if told is None:
             return None
         shared = {
-            part: broadcast_bytes(self._transport, files[part] if files else None, self._device)
+            part: broadcast_bytes(self._group, files[part] if files else None, self._device)
             for part in checkpoint.SHARED
         }
-        mine = directory / checkpoint.rank_file(self._transport.rank)
+        mine = directory / checkpoint.rank_file(self._group.rank)
         whole = mine.name in told and durable.read_checked(mine, told[mine.name]) is not None
-        everyone = all(gather_json(self._transport, whole, self._device))
+        everyone = all(gather_json(self._group, whole, self._device))
         ranks = sum(part.startswith("rank-") for part in told)
         return Found(directory, shared, mine if everyone else None, ranks, passed_over)
 

@@ -17,6 +17,7 @@ from functools import partial
 
 import torch
 
+from sancus.comm.clock import Clock
 from sancus.comm.errors import CommError
 from sancus.comm.ledger import Entry, Ledger
 from sancus.comm.notes import Notes
@@ -46,7 +47,7 @@ class Handle:
     def __init__(
         self,
         transfer: Transfer,
-        transport: Transport,
+        transport: Group,
         entry: Entry,
         describe: str,
         opened: Callable[[], None] | None = None,
@@ -83,7 +84,7 @@ class Handle:
             self._ledger.hide(min(started, self._transfer.ended() or started) - self._begun)
 
 
-class Transport(abc.ABC):
+class Group(abc.ABC):
     """Moves tensors between ranks and counts every byte in its ledger."""
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
@@ -93,13 +94,13 @@ class Transport(abc.ABC):
         self.ledger = Ledger()
         self.observer = Observer()
         self.number = 0  # of the last collective, the same on all ranks
-        self.epoch = -1  # likewise
+        self.clock = Clock()  # likewise
         self.ring = False  # broadcast around the ring of ranks, instead of by the library
         self._rings = 0
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
-        self.epoch = epoch
+        self.clock.begin_epoch(epoch)
         self.observer.begin_epoch(epoch)
 
     def broadcast(
@@ -225,7 +226,7 @@ class Transport(abc.ABC):
 
     def _stamp(self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int]) -> Stamp:
         """What the messages of the next collective say of themselves; `shape` is that of a row."""
-        return Stamp(operation, self.number + 1, label_of(entry, self.epoch), dtype, tuple(shape))
+        return Stamp(operation, self.number + 1, label_of(entry, self.clock.epoch), dtype, tuple(shape))
 
     def _count(self, entry: Entry, receiver: int, size: int, overhead: int) -> None:
         if size:
