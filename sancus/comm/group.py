@@ -4,7 +4,7 @@ Four collectives, called by all ranks in the same order: `broadcast`, `all_to_al
 `all_reduce`. The first two return a `Handle` at once; the tensors belong to the transport until
 `Handle.wait`. Every wait has a timeout. Tensors are contiguous and owned by the caller: receiving into a
 temporary is how a result gets lost. Collectives are numbered; a message that is not of the collective in
-which it arrives is never used (`sancus.comm.stamp`).
+which it arrives is never used (`sancus.comm.header`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import torch
 
 from sancus.comm.clock import Clock
 from sancus.comm.errors import CommError
+from sancus.comm.header import PLAIN_HEADER, Plain, as_bytes, blank, label_of, seal, size_of, unseal
 from sancus.comm.ledger import Entry, Ledger
 from sancus.comm.notes import Notes
 from sancus.comm.observer import Observer
-from sancus.comm.stamp import STAMP, Stamp, as_bytes, label_of
 
 PARAMETER = Entry("parameter")
 AGREEMENT = Entry("agreement")
@@ -108,18 +108,20 @@ class Group(abc.ABC):
     ) -> Handle:
         """The owner's `tensor` arrives in everyone's `tensor` (same shape and dtype).
 
-        `overhead` bytes of the message are an envelope that the caller checks; without one it gets a stamp.
+        `overhead` bytes of the message are a header that the caller checks; without one it gets a plain one.
         Both are counted as agreement, not as `entry`. In the background it makes progress while the ranks
         compute, and never goes around the ring, where every rank must help.
         """
         assert tensor.is_contiguous()
         message, opened = tensor, None
         if not overhead and entry.purpose != "probe":
-            stamp, overhead = self._stamp("broadcast", entry, tensor.dtype, tensor.shape), STAMP
-            counts = [int(rank == owner) for rank in range(self.size)]
-            mine = self.rank == owner
-            message = stamp.seal(tensor, counts) if mine else stamp.blank(counts, tensor.device)
-            opened = partial(stamp.unseal, message, counts, tensor, self.rank)
+            headers, overhead = (
+                [self._plain("broadcast", entry, tensor.dtype, tensor.shape).header(1, owner)],
+                PLAIN_HEADER,
+            )
+            mine, device = self.rank == owner, tensor.device
+            message = seal([tensor], headers, device) if mine else blank(headers, device)
+            opened = partial(unseal, message, headers, tensor, self.rank)
         if self.rank == owner:
             for receiver in self._others():
                 self._count(entry, receiver, message.nbytes, overhead)
@@ -144,16 +146,18 @@ class Group(abc.ABC):
         """Rows of `send` go to ranks 0, 1, … by `send_counts`; `receive` fills likewise.
 
         Both are contiguous with equal trailing dimensions; the count for oneself is 0. `overhead` bytes of
-        every message that is not empty are an envelope that the caller checks; without one it gets a stamp.
+        every message that is not empty are a header that the caller checks; without one it gets a plain one.
         """
         assert send.is_contiguous() and receive.is_contiguous()
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
         out, into, sizes, coming, opened = send, receive, list(send_counts), list(receive_counts), None
         if not overhead:
-            stamp, overhead = self._stamp("all-to-all", entry, send.dtype, send.shape[1:]), STAMP
-            out, into = stamp.seal(send, sizes), stamp.blank(coming, receive.device)
-            opened = partial(stamp.unseal, into, coming, receive, self.rank)
-            sizes, coming = [stamp.size(rows) for rows in sizes], [stamp.size(rows) for rows in coming]
+            plain, overhead = self._plain("all-to-all", entry, send.dtype, send.shape[1:]), PLAIN_HEADER
+            going = [plain.header(rows, self.rank) for rows in sizes]
+            arriving = [plain.header(rows, sender) for sender, rows in enumerate(coming)]
+            out, into = seal(send.split(sizes), going, send.device), blank(arriving, receive.device)
+            opened = partial(unseal, into, arriving, receive, self.rank)
+            sizes, coming = [size_of(header) for header in going], [size_of(header) for header in arriving]
         for receiver in self._others():
             self._count(entry, receiver, sizes[receiver] * out.element_size(), overhead)
         return self._handle(
@@ -165,13 +169,14 @@ class Group(abc.ABC):
 
     def all_gather(self, tensor: torch.Tensor, entry: Entry = AGREEMENT) -> torch.Tensor:
         """Everyone's `tensor` (same shape and dtype on all ranks), stacked: `[p, …]`."""
-        stamp = self._stamp("all-gather", entry, tensor.dtype, tensor.shape)
-        mine = stamp.seal(tensor.contiguous(), [1])
+        plain = self._plain("all-gather", entry, tensor.dtype, tensor.shape)
+        headers = [plain.header(1, sender) for sender in range(self.size)]
+        mine = seal([tensor], [headers[self.rank]], tensor.device)
         for receiver in self._others():
-            self._count(entry, receiver, mine.nbytes, STAMP)
+            self._count(entry, receiver, mine.nbytes, PLAIN_HEADER)
         everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        opened = partial(stamp.unseal, everyone.view(-1), [1] * self.size, gathered, self.rank)
+        opened = partial(unseal, everyone.view(-1), headers, gathered, self.rank)
         self._handle(lambda: self._all_gather(mine, everyone), entry, "all-gather", opened).wait()
         return gathered
 
@@ -224,9 +229,9 @@ class Group(abc.ABC):
 
         return Transfer(finish, lambda: None)
 
-    def _stamp(self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int]) -> Stamp:
+    def _plain(self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int]) -> Plain:
         """What the messages of the next collective say of themselves; `shape` is that of a row."""
-        return Stamp(operation, self.number + 1, label_of(entry, self.clock.epoch), dtype, tuple(shape))
+        return Plain(operation, self.number + 1, label_of(entry, self.clock.epoch), dtype, tuple(shape))
 
     def _count(self, entry: Entry, receiver: int, size: int, overhead: int) -> None:
         if size:
