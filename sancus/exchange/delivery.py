@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from sancus.comm.group import Group, Handle
+from sancus.comm.group import Group
+from sancus.comm.handle import Handle
 from sancus.comm.header import PAYLOAD_HEADER, Header, Payload, blank, messages, seal, size_of
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
 from sancus.errors import UserError

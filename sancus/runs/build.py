@@ -20,6 +20,7 @@ from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Entry
 from sancus.comm.probe import choose_broadcast
+from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange, Savings
@@ -82,10 +83,10 @@ def in_user_order(shard: Shard, group: Group, rows: torch.Tensor) -> torch.Tenso
 
 
 def connect(backend: str, world: World, timeout: float) -> Group:
-    """The transport of a world; a single rank needs none."""
+    """The group of all processes, which have met; a single one meets nobody."""
     if world.size == 1:
-        return Alone()
-    group: Group = build(
+        return Group(Alone())
+    transport: Transport = build(
         "backend",
         BACKENDS,
         backend,
@@ -94,7 +95,7 @@ def connect(backend: str, world: World, timeout: float) -> Group:
         timeout=timeout,
         rendezvous=world.rendezvous,
     )
-    return group
+    return Group(transport)
 
 
 def make_trainer(

@@ -371,7 +371,7 @@ def test_records_cross_as_json_and_bytes() -> None:
     for records, content, nothing in results(run_threads(3, run)):
         assert records == [{"rank": rank, "text": "é" * rank} for rank in range(3)]
         assert content == bytes(range(256)) and nothing == b""
-    assert gather_json(Alone(), [1], CPU) == [[1]]
+    assert gather_json(Group(Alone()), [1], CPU) == [[1]]
 
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=9), st.integers(1, 4))

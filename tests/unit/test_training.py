@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from sancus import plugins
 from sancus.api import settings
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry, Ledger, Stream
 from sancus.config.presets import PRESETS, preset_settings
 from sancus.config.settings import Config, FactorSettings, LaunchSettings, OutputSettings
@@ -57,7 +58,7 @@ def trainer_of(
         shape=shape or ModelSettings(hidden=4, dropout=0.5),
         training=TrainingSettings(**chosen),
     )
-    return make_trainer(config, open_shard(folder, 0), Alone(), CPU)
+    return make_trainer(config, open_shard(folder, 0), Group(Alone()), CPU)
 
 
 # Objective
@@ -284,13 +285,13 @@ def test_a_loss_that_is_not_finite_is_the_users_error(folder: Path) -> None:
 
 
 def write(trainer: Trainer, folder: Path, keep: int = 2) -> str | None:
-    checkpoints = Checkpoints(folder, Alone(), torch.device("cpu"), keep)
+    checkpoints = Checkpoints(folder, Group(Alone()), torch.device("cpu"), keep)
     shared = checkpoint.pack(trainer, {"carried": [1, 2]})
     return checkpoints.write(trainer.next_epoch, shared, checkpoint.pack_rank(trainer))
 
 
 def newest(folder: Path) -> Found | None:
-    return Checkpoints(folder, Alone(), torch.device("cpu")).newest()
+    return Checkpoints(folder, Group(Alone()), torch.device("cpu")).newest()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
