@@ -14,34 +14,16 @@ with `D_i = <dout_i, out_i>` a head, `de_ij = α_ij (<dout_i, V_j> − D_i)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
 
-from sancus.kernels.edges import edge_softmax, sddmm, spmm
+from sancus.kernels.edges import Scorer, edge_softmax, sddmm, spmm
 from sancus.kernels.matrix import SparseMatrix
 
 Factors = Callable[[int, SparseMatrix], torch.Tensor]  # owner and block to dropout factors [nnz, heads]
 ALL = -1  # in the place of an owner
-
-
-class Scorer(Protocol):
-    """How an edge is weighed, from what both of its ends offer."""
-
-    heads: int
-
-    def key(self, values: torch.Tensor) -> torch.Tensor:
-        """`[m, k]` of rows, from their values `[m, heads·d]`."""
-        ...
-
-    def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        """`[E, heads]` of edges, from both ends `[E, k]`."""
-        ...
-
-    def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """The parameters of the three."""
-        ...
 
 
 class Blocks(Protocol):

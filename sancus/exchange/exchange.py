@@ -21,7 +21,7 @@ from sancus.comm.ledger import Direction
 from sancus.errors import UserError
 from sancus.exchange.aggregate import Aggregate, AggregateThenTransform, Rows
 from sancus.exchange.agreement import Agree
-from sancus.exchange.attention import BlockAttention, Factors, Scorer, attend_rows
+from sancus.exchange.attention import BlockAttention, Factors, attend_rows
 from sancus.exchange.constant import DenseConstant, DenseRows, SparseConstant, fetch_sparse_rows
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.delivery import Arrivals, Outgoing, Use
@@ -31,12 +31,13 @@ from sancus.exchange.labels import LabelDraw, Labelled
 from sancus.exchange.legs import needed, returned
 from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
+from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.summed import Rowlike, Summed
 from sancus.plans.base import Leg, Plan
 from sancus.staleness.base import Policy
 
 Order = Literal["auto", "aggregate-first", "transform-first"]
-Rowlike = torch.Tensor | SparseMatrix | Labelled
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,10 @@ class Exchange:
         result: torch.Tensor = SumOverRanks.apply(self.group, values)
         return result
 
+    def targets(self, h: torch.Tensor) -> torch.Tensor:
+        """The rows whose results are wanted: all of them."""
+        return h
+
     def _check_rows(self) -> None:
         if not self.plan.picks_rows:
             raise UserError(
@@ -220,10 +225,10 @@ class Exchange:
         if not share:
             return h
         self.crossing.noisy = True
-        if isinstance(h, Labelled):
+        if isinstance(h, Summed):
             thinned = self.dropout(h.x, layer, share)
-            assert not isinstance(thinned, Labelled)
-            return Labelled(thinned, h.y, h.embedding, h.draw)
+            assert not isinstance(thinned, Summed)
+            return Summed(thinned, h.y, h.embedding)
         if isinstance(h, SparseMatrix):
             return drop_sparse(h, share, self.nodes, self._key(layer))
         return drop_dense(h, share, self.nodes, self._key(layer))
@@ -321,7 +326,7 @@ class Exchange:
             return self._orders[layer]
         wide, narrow = weight.shape
         if torch.is_grad_enabled():
-            needs = isinstance(h, Labelled) or (isinstance(h, torch.Tensor) and h.requires_grad)
+            needs = isinstance(h, Summed) or (isinstance(h, torch.Tensor) and h.requires_grad)
             wide *= 2 if needs or not self.savings.skip_input_gradient else 1
             narrow *= 2
         order: Order = "aggregate-first" if wide < narrow else "transform-first"

@@ -17,6 +17,7 @@ import torch
 from sancus.exchange.constant import SparseConstant
 from sancus.exchange.dropout import DropoutKey, chosen_nodes
 from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.summed import Summed
 
 LAYER = -1  # of the hash: no layer draws with this number
 
@@ -38,27 +39,15 @@ class LabelDraw:
         return y.with_values(y.csr.value * self.chosen(nodes)[y.row_of_entries()].to(y.dtype))
 
 
-class Labelled:
-    """`X + M Y E [n_i, F]`, not summed up: it multiplies a weight from the left as its two parts do."""
+class Labelled(Summed):
+    """`X + M Y E [n_i, F]`, with the draw that `M` stands for."""
 
     def __init__(
         self, x: torch.Tensor | SparseMatrix, y: SparseMatrix, embedding: torch.Tensor, draw: LabelDraw
     ) -> None:
         """`y [n_i, C]` is `M Y`, `embedding [C, F]` is `E`."""
-        self.x = x
-        self.y = y
-        self.embedding = embedding
+        super().__init__(x, y, embedding)
         self.draw = draw
-
-    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
-        """`X W + M Y (E W)`."""
-        product: torch.Tensor = self.x @ weight
-        return product + self.y @ (self.embedding @ weight)
-
-    def to_dense(self) -> torch.Tensor:
-        """The sum `[n_i, F]`."""
-        x = self.x.to_dense() if isinstance(self.x, SparseMatrix) else self.x
-        return x + self.y @ self.embedding
 
     def propagate(self, constant: SparseConstant, weight: torch.Tensor | None) -> torch.Tensor:
         """`Â M Y E W` from own and received rows of `Y`, with no message."""

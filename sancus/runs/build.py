@@ -31,7 +31,7 @@ from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.launch.world import World
 from sancus.models.build import Model, find_model, make_model
-from sancus.models.contract import normalisation_of
+from sancus.models.contract import traits_of
 from sancus.models.labels import WithLabels
 from sancus.plans import PLANS, plan_for
 from sancus.plans.base import Workbench
@@ -105,7 +105,8 @@ def make_trainer(
     `model` stands in for the configuration's: a class, or a module that was made already.
     """
     chosen, graph = config.model if model is None else model, shard.manifest["graph"]
-    kind, linear = normalisation_of(find_model(chosen)), getattr(find_model(chosen), "linear", False)
+    traits = traits_of(find_model(chosen))
+    kind, linear = traits.normalisation, traits.linear
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(group))
     with torch.random.fork_rng():

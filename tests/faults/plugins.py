@@ -13,7 +13,8 @@ import torch
 
 from sancus.codecs.base import Moment
 from sancus.codecs.full import FullPrecision
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.exchange.exchange import Exchange
+from sancus.kernels.summed import Rowlike
 from sancus.models.gcn import GCN
 from sancus.staleness.base import Replicated, View
 
