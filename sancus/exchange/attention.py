@@ -22,7 +22,7 @@ import torch
 from sancus.kernels.edges import Scorer, edge_softmax, sddmm, spmm
 from sancus.kernels.matrix import SparseMatrix
 
-Factors = Callable[[int, SparseMatrix], torch.Tensor]  # owner and block to dropout factors [nnz, heads]
+EdgeFactors = Callable[[int, SparseMatrix], torch.Tensor]  # owner and block to dropout factors [nnz, heads]
 ALL = -1  # in the place of an owner
 
 
@@ -41,7 +41,11 @@ class Blocks(Protocol):
 
 
 def attend_rows(
-    matrix: SparseMatrix, query: torch.Tensor, values: torch.Tensor, scorer: Scorer, factors: Factors | None
+    matrix: SparseMatrix,
+    query: torch.Tensor,
+    values: torch.Tensor,
+    scorer: Scorer,
+    factors: EdgeFactors | None,
 ) -> torch.Tensor:
     """All rows at once: `matrix [n_i, m]`, `query [n_i, k]`, `values [m, heads·d]` to `[n_i, heads·d]`."""
     score = _scores(matrix, query, scorer.key(values), scorer)
@@ -57,7 +61,7 @@ class BlockAttention(torch.autograd.Function):
         ctx: Any,
         blocks: Blocks,
         scorer: Scorer,
-        factors: Factors | None,
+        factors: EdgeFactors | None,
         values: torch.Tensor,
         query: torch.Tensor,
         *parameters: torch.Tensor,
@@ -71,10 +75,10 @@ class BlockAttention(torch.autograd.Function):
             entry_row = matrix.row_of_entries()
             top = most.scatter_reduce(0, entry_row[:, None].expand_as(score), score, "amax")
             fade = torch.where(top == most, 1.0, (most - top).exp())
-            weight = (score - top[entry_row]).exp()
-            total = (total * fade).index_add_(0, entry_row, weight)
-            weight = weight if factors is None else weight * factors(owner, matrix)
-            out = _by_head(out, fade) + spmm(matrix, weight, rows)
+            share = (score - top[entry_row]).exp()
+            total = (total * fade).index_add_(0, entry_row, share)
+            share = share if factors is None else share * factors(owner, matrix)
+            out = _by_head(out, fade) + spmm(matrix, share, rows)
             most = top
         total = torch.where(total > 0, total, 1.0)
         out = _by_head(out, 1.0 / total)
