@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 
 from sancus.exchange.attention import EdgeFactors
@@ -22,6 +20,7 @@ class Noise:
         self.nodes = nodes
         self._mover = mover
         self._seed = seed
+        self._edges: EdgeDropout | None = None
 
     def key(self, layer: int) -> DropoutKey:
         """What a mask of this layer depends on now, besides node and column."""
@@ -54,15 +53,20 @@ class Noise:
         if not share:
             return None
         self._note()
-        return self._edges.thinned(heads, share, self.key(layer))
+        return self._edge_dropout().thinned(heads, share, self.key(layer))
 
     def columns(self) -> torch.Tensor:
         """The user's ids of own and received rows, `[n_i + r_i]`; they cross when they are first needed."""
-        return self._edges.columns()
+        return self._edge_dropout().columns()
 
-    @cached_property
-    def _edges(self) -> EdgeDropout:
-        return EdgeDropout(self.nodes, self._mover.plan.forward, self._mover.group)
+    def _edge_dropout(self) -> EdgeDropout:
+        """Made when it is first needed: the ids of received rows cross then.
+
+        No `cached_property`: Python 3.11 holds a lock meanwhile, on which ranks that are threads would wait.
+        """
+        if self._edges is None:
+            self._edges = EdgeDropout(self.nodes, self._mover.plan.forward, self._mover.group)
+        return self._edges
 
     def _note(self) -> None:
         """What is sent now differs from epoch to epoch by chance alone: who measures drift must know."""
