@@ -34,7 +34,7 @@ from sancus.console.speaker import SILENT
 from sancus.datasets.accept import accept
 from sancus.datasets.home import home
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph as Exchange
 from sancus.exchange.gather import RankZero
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange, Rowlike
 from sancus.kernels.bits import pack, unpack
+from sancus.kernels.summed import Rowlike
 from sancus.models import gat, gcn, sage
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.stack import LayerStack
 
 BITS = 1
@@ -43,7 +44,7 @@ class Everything(LayerStack):
     """Quantises what every hidden layer takes in."""
 
     def apply_layer(
-        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Neighbourhood, depth: int, dropout: float
     ) -> torch.Tensor:
         """The layer, on rows in one bit; the features stay as they are."""
         if self.training and depth and isinstance(h, torch.Tensor):

@@ -13,7 +13,8 @@ The operators are `sancus::spmm`, `sancus::sddmm` and `sancus::edge_softmax`; `k
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +22,24 @@ from torch import Tensor
 from sancus.kernels import edges_torch
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.native import calls
+
+
+class Scorer(Protocol):
+    """How an edge is weighed, from what both of its ends offer."""
+
+    heads: int
+
+    def key(self, values: Tensor) -> Tensor:
+        """`[m, k]` of rows, from their values `[m, heads·d]`."""
+        ...
+
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        """`[E, heads]` of edges, from both ends `[E, k]`."""
+        ...
+
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        """The parameters of the three."""
+        ...
 
 
 def spmm(matrix: SparseMatrix, value: Tensor, dense: Tensor) -> Tensor:

@@ -23,8 +23,15 @@ from sancus.comm.probe import choose_broadcast
 from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange, Savings
+from sancus.exchange.constant_input import ConstantInput, ConstantRows
+from sancus.exchange.crossing import Crossing
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import to_rank_zero
+from sancus.exchange.labels import LabelInput
+from sancus.exchange.legs import needed
+from sancus.exchange.mover import Mover
+from sancus.exchange.noise import Noise
+from sancus.exchange.savings import Savings
 from sancus.graphs.derive import Total, training_shard, unweighted_shard
 from sancus.graphs.normalise import Normalisation
 from sancus.graphs.shards import Shard, open_shard
@@ -32,7 +39,7 @@ from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.launch.world import World
 from sancus.models.build import Model, find_model, make_model
-from sancus.models.contract import normalisation_of
+from sancus.models.contract import traits_of
 from sancus.models.labels import WithLabels
 from sancus.plans import PLANS, plan_for
 from sancus.plans.base import Workbench
@@ -106,7 +113,8 @@ def make_trainer(
     `model` stands in for the configuration's: a class, or a module that was made already.
     """
     chosen, graph = config.model if model is None else model, shard.manifest["graph"]
-    kind, linear = normalisation_of(find_model(chosen)), getattr(find_model(chosen), "linear", False)
+    traits = traits_of(find_model(chosen))
+    kind, linear = traits.normalisation, traits.linear
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(group))
     with torch.random.fork_rng():
@@ -134,7 +142,7 @@ def make_exchange(
     kind: Normalisation,
     *,
     linear: bool = False,
-) -> Exchange:
+) -> FullGraph:
     """Plan, policies and codecs over one rank's rows of the normalised adjacency.
 
     `linear` models only call `propagate`; `--plan auto` lets sums cross for them.
@@ -151,23 +159,26 @@ def make_exchange(
     input_plan = plan if picks else Halo(operator, bench)
     policies = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
-    return Exchange(
-        plan,
+    crossing = Crossing(
         group,
         {side: build("policy", POLICIES, spec) for side, spec in policies.items()},
         {side: build("codec", CODECS, spec) for side, spec in codecs.items()},
-        input=features,
-        nodes=torch.from_numpy(np.array(shard.nodes)).to(device),
-        labels=_label_input(shard, bench) if config.training.label_rate else None,
-        input_plan=input_plan,
-        savings=Savings(factors.reuse_input, factors.order, factors.skip_input_gradient),
+        needed(plan, group, device),
         agree=factors.agree,
-        clip=factors.clip,
         feedback=factors.error_feedback,
         configuration=config.digest(),
         seed=config.training.seed,
         epochs=config.training.epochs,
+        device=device,
     )
+    mover = Mover(plan, group, crossing, factors.clip)
+    noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
+    labels = None
+    if config.training.label_rate:
+        rows = ConstantRows(_label_input(shard, bench), noise.nodes, mover, input_plan)
+        labels = LabelInput(rows, config.training.seed)
+    savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
+    return FullGraph(mover, noise, ConstantInput(features, mover, noise, input_plan), labels, savings)
 
 
 def check_agreement(group: Group, config: Config, shard: Shard, device: torch.device) -> None:

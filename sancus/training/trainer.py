@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from sancus.comm.errors import DisagreementError
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import RankZero
 from sancus.exchange.health import ADVICE, finite
 from sancus.metrics.declared import METRICS
@@ -61,7 +61,7 @@ class Best:
 class Evaluation:
     """The graph that scores are taken on, and its labels: with `--inductive` the whole one."""
 
-    exchange: Exchange
+    exchange: FullGraph
     task: Task
 
 
@@ -71,7 +71,7 @@ class Trainer:
     def __init__(
         self,
         model: nn.Module,
-        exchange: Exchange,
+        exchange: FullGraph,
         task: Task,
         settings: TrainingSettings,
         evaluation: Evaluation | None = None,
@@ -169,7 +169,9 @@ class Trainer:
         if not rate:
             return self.task
         rows = self.task.rows["train"]
-        shown = self.exchange.label_draw(rate).chosen(self.exchange.nodes[rows])
+        exchange = self.exchange
+        assert exchange.labels is not None
+        shown = exchange.labels.draw(rate, exchange.group.clock.epoch).shown(exchange.nodes[rows])
         left = {**self.task.rows, "train": rows[~shown]}
         return replace(self.task, rows=left, train_count=self.task.train_count * (1.0 - rate))
 
@@ -264,7 +266,7 @@ class Trainer:
         return bool(self.settings.patience) and evaluated and since_best >= self.settings.patience
 
 
-def sum_gradients(model: nn.Module, exchange: Exchange) -> None:
+def sum_gradients(model: nn.Module, exchange: FullGraph) -> None:
     """Add up every parameter's gradient over the ranks, in one flat all-reduce.
 
     The loss is already divided by the global count. It comes between `backward()` and the update. If a number

@@ -25,7 +25,7 @@ from sancus.exchange.agreement import Agreement
 from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.history import History
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
@@ -280,7 +280,7 @@ def test_a_rank_at_another_place_is_named(what: str) -> None:
 # The whole exchange, on threads
 
 
-def exchange_of(group: Group, folder: Path, **factors: Any) -> Exchange:
+def exchange_of(group: Group, folder: Path, **factors: Any) -> FullGraph:
     config = Config(
         factors=FactorSettings(kernel="torch", broadcast="library", **factors),
         shape=ModelSettings(hidden=4),
@@ -301,10 +301,10 @@ def test_aggregate_uses_history_on_skip_and_own_rows_fresh(plan: str, tmp_path: 
         for epoch in range(3):
             exchange.begin_epoch(epoch)
             rows = exchange.nodes.double()[:, None] + 100.0 * epoch
-            outputs.append(exchange.aggregate(rows, 1, "forward"))
+            outputs.append(exchange.mover.aggregate(rows, 1, "forward"))
             rows.fill_(math.nan)  # whoever still looks at this buffer would show it
         with exchange.exact():
-            outputs.append(exchange.aggregate(exchange.nodes.double()[:, None] + 7.0, 1, "forward"))
+            outputs.append(exchange.mover.aggregate(exchange.nodes.double()[:, None] + 7.0, 1, "forward"))
         return exchange.nodes, outputs
 
     everyone = results(run_threads(3, run))
@@ -351,7 +351,7 @@ def test_clip_holds_the_own_rows_to_root_p_times_the_threshold(tmp_path: Path) -
         exchange = exchange_of(group, folder, clip=0.5)
         exchange.begin_epoch(0)
         rows = torch.ones(len(exchange.nodes), 2).double() * (5.0 if group.rank else 0.01)
-        return exchange.nodes, rows, exchange.aggregate(rows, 1, "backward")
+        return exchange.nodes, rows, exchange.mover.aggregate(rows, 1, "backward")
 
     everyone = results(run_threads(2, run))
     whole = torch.zeros(graph.nodes, 2).double()
@@ -397,7 +397,7 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
         exchange = exchange_of(group, folder, reuse_input=False, **settings)
         rows = torch.sin(exchange.nodes.double()[:, None] * torch.arange(1.0, 7.0))
         exchange.begin_epoch(0)
-        exchange.aggregate(rows, 1, "forward")
+        exchange.mover.aggregate(rows, 1, "forward")
         own, other = (Stream(1, "forward", rank) for rank in (group.rank, 1 - group.rank))
         leg = exchange.plan.forward
         meant = leg.make[1 - group.rank].apply(rows)
