@@ -16,7 +16,7 @@ from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.runs import directory as runfiles
 from sancus.runs.build import Job
-from sancus.training.trainer import Record
+from sancus.training.consensus import Record
 
 
 @dataclass(frozen=True)
