@@ -27,7 +27,8 @@ from sancus.launch import world as launch
 from sancus.metrics.bill import StreamKey, join_ledgers
 from sancus.runs import build as run
 from sancus.runs import directory as runfiles
-from sancus.training.trainer import Record, Trainer
+from sancus.training.consensus import Record
+from sancus.training.trainer import Trainer
 
 
 def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
