@@ -65,7 +65,7 @@ class SparseMatrix:
 
     @cached_property
     def transposed(self) -> SparseMatrix:
-        """`Aᵀ [n, m]`, stored for the backward pass; the order of its entries is not kept for it."""
+        """`Aᵀ [n, m]`, made at first use and kept for the backward pass; the sorting order is not kept."""
         crow, col, order = self.__dict__.get("transposition") or self._transposition()
         flipped = SparseMatrix(
             Csr(crow, col, self.csr.value[order], (self.shape[1], self.shape[0])), self.kernel
@@ -81,9 +81,9 @@ class SparseMatrix:
 
     @classmethod
     def with_transpose(cls, csr: Csr, flipped: Csr, kernel: Kernel) -> SparseMatrix:
-        """A matrix whose transpose is known: nothing need be sorted.
+        """A matrix whose transpose the caller has already, so that nothing is sorted.
 
-        The transpose does not know the matrix, so that both are freed as soon as an epoch is done with them.
+        The transpose does not refer back to the matrix, so both are freed when an epoch is done with them.
         """
         matrix = cls(csr, kernel)
         matrix.__dict__["transposed"] = cls(flipped, kernel)
