@@ -23,7 +23,7 @@ def packed_library() -> str:
     """plotly.js: gzip, then base64."""
     from plotly.offline import get_plotlyjs
 
-    return _packed(get_plotlyjs())
+    return _pack(get_plotlyjs())
 
 
 def packed_charts(charts: Sequence[Chart]) -> str:
@@ -32,7 +32,7 @@ def packed_charts(charts: Sequence[Chart]) -> str:
         {"traces": chart.traces, "layout": chart.layout, "columns": chart.columns, "name": chart.heading}
         for chart in charts
     ]
-    return _packed(json.dumps(content, separators=(",", ":"), allow_nan=False))
+    return _pack(json.dumps(content, separators=(",", ":"), allow_nan=False))
 
 
 def style() -> str:
@@ -54,6 +54,6 @@ def content_policy() -> str:
     )
 
 
-def _packed(text: str) -> str:
+def _pack(text: str) -> str:
     content = gzip.compress(text.encode("utf-8", errors="replace"), 6, mtime=0)
     return base64.b64encode(content).decode()

@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.2  # between looks for ranks that have not posted yet
 
 
 class DeathWatch:
-    """Looks on while ranks run on this host; afterwards `who_failed` has a name."""
+    """Watches the processes of local ranks in a thread; after the run `who_failed` names the first to die."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
         """`folder` is the one that ranks find in `SANCUS_WATCH`."""
@@ -44,9 +44,9 @@ class DeathWatch:
     def who_failed(self) -> str | None:
         """`rank 1 failed: …` or `rank 1 was killed …`; None where nothing tells."""
         posted = self._board.read().values()
-        failed = [status for status in posted if status.ending == "error"]
-        if failed:
-            return f"rank {failed[0].rank} failed: {failed[0].error}"
+        failures = [status for status in posted if status.ending == "error"]
+        if failures:
+            return f"rank {failures[0].rank} failed: {failures[0].error}"
         killed = [status for status in self._first if status.ending == ""]
         if not killed:
             return None
@@ -54,7 +54,7 @@ class DeathWatch:
         return f"{names} was killed; it was last {killed[0].doing()}"
 
     def _run(self) -> None:
-        """Until the first rank has ended without a word."""
+        """Wait for the first process that ends, and keep the last status of its rank."""
         poll, watched = select.poll(), dict[int, int]()  # file descriptor → rank
         try:
             while not self._over.is_set() and not self._first:
@@ -63,9 +63,9 @@ class DeathWatch:
                         self._add(status, poll, watched)
                 if self._first:
                     return
-                ended = [watched[number] for number, _ in poll.poll(LOOK_SECONDS * 1000)]
+                dead = [watched[number] for number, _ in poll.poll(LOOK_SECONDS * 1000)]
                 posted = self._board.read()
-                self._first += [posted[rank] for rank in ended if rank in posted]
+                self._first += [posted[rank] for rank in dead if rank in posted]
         finally:
             for number in watched:
                 os.close(number)
