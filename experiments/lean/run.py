@@ -31,13 +31,13 @@ def compare(out: Path, graph: str, presets: list[str], seeds: int, flags: list[s
     """The rows of a comparison by preset; run where it was not run before."""
     target = out / "compare.json"
     if not target.exists():
-        asked = [graph, *flags, "--presets", *presets, "--seeds", str(seeds), "--out", str(out)]
-        print("$", shlex.join(["sancus", "compare", *asked]), flush=True)
+        arguments = [graph, *flags, "--presets", *presets, "--seeds", str(seeds), "--out", str(out)]
+        print("$", shlex.join(["sancus", "compare", *arguments]), flush=True)
         log = out.with_suffix(".log")
         log.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(out, ignore_errors=True)  # of a comparison that was stopped
         with log.open("w") as file:
-            command = [sys.executable, "-m", "sancus", "compare", *asked]
+            command = [sys.executable, "-m", "sancus", "compare", *arguments]
             subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT)
     return {row["preset"]: row for row in json.loads(target.read_text())["rows"]}
 

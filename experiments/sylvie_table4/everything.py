@@ -35,8 +35,8 @@ class InOneBit(torch.autograd.Function):
 
 def _coded(rows: torch.Tensor) -> torch.Tensor:
     seed = int(torch.randint(1 << 31, ()).item())
-    packed = pack(rows, BITS, seed, torch.arange(len(rows)))
-    return unpack(packed.data, packed.zero, packed.scale, BITS, rows.shape[1])
+    code = pack(rows, BITS, seed, torch.arange(len(rows)))
+    return unpack(code.data, code.zero, code.scale, BITS, rows.shape[1])
 
 
 class Everything(LayerStack):

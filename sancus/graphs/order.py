@@ -51,7 +51,7 @@ def hit_rate(adjacency: sp.csr_array, order: Ids | None = None, slots: int = ROW
 
     A cache where row `j` may only be in slot `j mod slots`; the first entries stand for all.
     """
-    columns = (adjacency if order is None else permuted(adjacency, order)).indices[:SAMPLE]
+    columns = (adjacency if order is None else permute(adjacency, order)).indices[:SAMPLE]
     assert slots <= 2**15, "slots are numbered in 16 bits, which sort in linear time"
     if len(columns) < 2:
         return 1.0
@@ -60,26 +60,26 @@ def hit_rate(adjacency: sp.csr_array, order: Ids | None = None, slots: int = ROW
 
 
 def _inside(block: sp.csr_array, how: Order) -> Ids:
-    """The order of one block's rows, `[n_i]`: new -> old."""
+    """`[n_i]`: the old place of each row of one block, in the new order."""
     rows = block.shape[0]
-    given = np.arange(rows)
+    unchanged = np.arange(rows)
     if rows < 2:
-        return given
+        return unchanged
     if how == "rcm":
         return np.asarray(
             reverse_cuthill_mckee(sp.csr_matrix(block + block.T), symmetric_mode=True), np.int64
         )
     parts = -(-rows // ROWS_A_PART)
     if parts < 2 or (how == "auto" and (rows <= ROWS_IN_CACHE or block.nnz > MOST_ENTRIES)):
-        return given
-    found = np.argsort(Metis().assign(block, parts), kind="stable")
-    if how == "auto" and hit_rate(block, found) < hit_rate(block) + LEAST_GAIN:
-        return given
-    return found
+        return unchanged
+    by_part = np.argsort(Metis().assign(block, parts), kind="stable")
+    if how == "auto" and hit_rate(block, by_part) < hit_rate(block) + LEAST_GAIN:
+        return unchanged
+    return by_part
 
 
-def permuted(adjacency: sp.csr_array, order: Ids) -> sp.csr_array:
-    """Rows and columns renumbered, columns ascending."""
+def permute(adjacency: sp.csr_array, order: Ids) -> sp.csr_array:
+    """The adjacency with row and column `k` taken from `order[k]`; columns ascend in each row."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     rows = adjacency[order]

@@ -45,10 +45,12 @@ def write_shards(
     row_order: Order = "auto",
     step: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Cut a graph into one shard a part and write them as the directory `target`, all or nothing.
+    """Cut a graph into one shard a part and write them as the directory `target`.
+
+    The directory appears when it is complete; a failure leaves nothing behind.
 
     `row_order` is how the rows of a block are ordered for the cache; it changes no result but rounding.
-    `step` is told what is being done.
+    `step` is called with a line on what is being done.
     """
     step("ordering the rows of every part")
     order = block_order(graph.adjacency, assignment, parts, row_order)
@@ -68,7 +70,7 @@ def write_shards(
             for split in ("train", "val", "test"):
                 folder.save(f"{split}_mask", getattr(graph, f"{split}_mask")[own])
         step("counting what every plan sends (minimum vertex cover)")
-        measured = quality(graph.adjacency, assignment, parts, cover_limit).to_dict()
+        costs = quality(graph.adjacency, assignment, parts, cover_limit).to_dict()
         manifest = {
             "format": FORMAT,
             "graph": describe(graph),
@@ -76,8 +78,8 @@ def write_shards(
             "row_order": row_order,
             "offsets": blocks.offsets.tolist(),
             "partition": {"partitioner": partitioner}
-            | measured
-            | {"bytes_per_column": _bytes_per_column(measured["payload_rows"])}
+            | costs
+            | {"bytes_per_column": _bytes_per_column(costs["payload_rows"])}
             | _split_counts(graph, assignment, parts),
             "checksums": {name: value for folder in folders for name, value in folder.checksums.items()},
         }
@@ -107,7 +109,7 @@ def _split_counts(graph: Graph, assignment: Assignment, parts: int) -> dict[str,
 def _write_edges(
     graph: Graph, blocks: Blocks, folders: list[ShardFolder], step: Callable[[str], None]
 ) -> None:
-    """Every rank's rows of `A` (`incoming`) and, of a directed graph, of `Aᵀ`; and the sums that it needs."""
+    """Write every rank's rows of `A` (`incoming`), of a directed graph also of `Aᵀ`, and its row sums."""
     adjacency = graph.adjacency
     row_of = np.empty_like(blocks.order)
     row_of[blocks.order] = np.arange(len(blocks.order))
@@ -116,11 +118,11 @@ def _write_edges(
     for rank, folder in enumerate(folders):
         step(f"writing edges of shard {rank + 1} of {len(folders)}")
         own = blocks.own(rank)
-        known = folder.save_rows("incoming", adjacency, own, row_of)
+        neighbourhood = folder.save_rows("incoming", adjacency, own, row_of)
         if out_degrees is not None:
-            known |= _save_turned(folder, adjacency, own, row_of, out_degrees)
-        known[blocks.offsets[rank] : blocks.offsets[rank + 1]] = True
-        rows = np.flatnonzero(known)
+            neighbourhood |= _save_turned(folder, adjacency, own, row_of, out_degrees)
+        neighbourhood[blocks.offsets[rank] : blocks.offsets[rank + 1]] = True
+        rows = np.flatnonzero(neighbourhood)
         folder.save("known", rows)
         folder.save("sums_plain", sums.plain[blocks.order[rows]])
         folder.save("sums_looped", sums.looped[blocks.order[rows]])
@@ -140,7 +142,7 @@ def _save_turned(
     """The file `outgoing`: own rows of `Aᵀ`, so many at a time that a bounded number of entries is held."""
     pointer = np.concatenate([[0], np.cumsum(out_degrees[own])])
     length = int(pointer[-1])
-    used = np.zeros(len(row_of), bool)
+    has_entry = np.zeros(len(row_of), bool)
     index = adjacency.indices.dtype
     with (
         folder.open("outgoing_data", adjacency.data.dtype, (length,)) as data,
@@ -152,11 +154,11 @@ def _save_turned(
             turned.sort_indices()
             data.append(turned.data)
             indices.append(turned.indices)
-            used[turned.indices] = True
+            has_entry[turned.indices] = True
     folder.close("outgoing_data", data)
     folder.close("outgoing_indices", indices)
     folder.save("outgoing_indptr", pointer.astype(index))
-    return used
+    return has_entry
 
 
 def _write_features(graph: Graph, blocks: Blocks, folders: list[ShardFolder]) -> None:

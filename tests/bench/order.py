@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.datasets.open import open_graph
-from sancus.graphs.order import Order, block_order, hit_rate, permuted
+from sancus.graphs.order import Order, block_order, hit_rate, permute
 from sancus.partitioners.metis import Metis
 from tests.bench.cases import Run, products
 from tests.bench.table import interleaved
@@ -32,7 +32,7 @@ def first_block(
     order = block_order(adjacency, assignment, parts, how)
     seconds = time.perf_counter() - start
     rows = np.count_nonzero(assignment == 0)
-    block = sp.csr_array(permuted(adjacency, order)[:rows, :rows])
+    block = sp.csr_array(permute(adjacency, order)[:rows, :rows])
     block.data = block.data.astype(np.float32)
     return block, seconds
 
