@@ -107,12 +107,12 @@ def undirected(adjacency: sp.csr_array) -> tuple[npt.NDArray[np.integer], npt.ND
     """
     ones = np.ones(adjacency.nnz, dtype=bool)
     pattern = sp.csr_array((ones, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
-    turned = pattern.T.tocsr()
+    transpose = pattern.T.tocsr()
     same = all(
-        np.array_equal(getattr(pattern, name), getattr(turned, name)) for name in ("indptr", "indices")
+        np.array_equal(getattr(pattern, name), getattr(transpose, name)) for name in ("indptr", "indices")
     )
-    both = pattern if same else (pattern + turned).tocsr()
-    del turned
+    both = pattern if same else (pattern + transpose).tocsr()
+    del transpose
     return _without_loops(both)
 
 

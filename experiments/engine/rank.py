@@ -55,9 +55,9 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
 def _bill(trainer: Trainer, group: Group) -> dict[str, Any]:
     decisions = trainer.exchange.crossing.decisions
     ledgers = gather_json(group, group.ledger.record(), torch.device("cpu"))
-    decided: dict[StreamKey, tuple[int, int]] = {}
-    decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
-    return join_ledgers(ledgers, decided).to_dict(trainer.next_epoch, group.size)
+    decision_counts: dict[StreamKey, tuple[int, int]] = {}
+    decision_counts |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
+    return join_ledgers(ledgers, decision_counts).to_dict(trainer.next_epoch, group.size)
 
 
 def _result(trainer: Trainer, records: list[Record], bill: dict[str, Any]) -> dict[str, Any]:

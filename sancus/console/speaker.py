@@ -197,9 +197,9 @@ def figures(record: Record) -> list[str]:
     words = [f"loss {value('loss'):.4f}"]
     words += [f"{split} {record[split]:.4f}" for split in ("val", "test") if record.get(split) is not None]
     words.append(bytes_text(value("wire_bytes")))
-    decided = value("sends") + value("skips")
+    decisions = value("sends") + value("skips")
     if value("skips"):
-        words.append(f"skipped {100 * value('skips') / decided:.0f} %")
+        words.append(f"skipped {100 * value('skips') / decisions:.0f} %")
     if value("max_age"):
         words.append(f"age {value('max_age'):.0f}")
     waiting = value("waiting_seconds")

@@ -40,9 +40,9 @@ def adjacency_of(
         raise fields.error(
             field, f"joins {edges.shape[1]} pairs of {nodes} nodes; number nodes from 0 without gaps"
         )
-    checked = fields.indices(field, edges, nodes, "node")
+    node_pairs = fields.indices(field, edges, nodes, "node")
     values = None if weights is None else fields.finite(f"{field} weight", weights)
-    adjacency = from_edges(checked, nodes, values)
+    adjacency = from_edges(node_pairs, nodes, values)
     return symmetric(adjacency, weighted=weights is not None) if undirected else adjacency
 
 

@@ -123,9 +123,9 @@ def _label_oddities(graph: Graph) -> list[str]:
         anywhere = np.bincount(labels[labels >= 0], minlength=graph.classes) > 0
     if not anywhere.all():
         lines.append(f"{int((~anywhere).sum())} of {graph.classes} classes have no node")
-    untrained = int((anywhere & ~in_train).sum())
-    if untrained:
-        lines.append(f"{untrained} classes have no training node: they cannot be learned")
+    count = int((anywhere & ~in_train).sum())
+    if count:
+        lines.append(f"{count} classes have no training node: they cannot be learned")
     for split, mask in masks_of(graph).items():
         alone = int((isolated(graph) & mask).sum())
         if alone > MANY * mask.sum():

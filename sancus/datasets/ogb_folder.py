@@ -74,8 +74,8 @@ class OgbFolderReader(FileReader):
 
     def load(self) -> Graph:
         files = self.files()
-        read = self._read_binary if files[0].suffix == ".npz" else self._read_csv
-        adjacency, features, labels, classes = read()
+        reader = self._read_binary if files[0].suffix == ".npz" else self._read_csv
+        adjacency, features, labels, classes = reader()
         folder = self._split_folder()
         lists = {name: read_table(folder / f"{name}.csv.gz", np.int64, 1)[:, 0] for name in SPLIT_FILES}
         masks = masks_from_indices(Fields(str(folder), {}), lists, adjacency.shape[0])

@@ -82,8 +82,8 @@ def is_symmetric(adjacency: sp.csr_array, pieces: int = 8) -> bool:
     step = -(-adjacency.shape[0] // pieces)
     for start in range(0, adjacency.shape[0], max(1, step)):
         own = adjacency[start : start + step]
-        turned = take_columns(adjacency, np.arange(start, start + own.shape[0], dtype=np.int64))
+        transpose = take_columns(adjacency, np.arange(start, start + own.shape[0], dtype=np.int64))
         fields = ("indptr", "indices", "data")
-        if not all(np.array_equal(getattr(own, name), getattr(turned, name)) for name in fields):
+        if not all(np.array_equal(getattr(own, name), getattr(transpose, name)) for name in fields):
             return False
     return True

@@ -31,7 +31,7 @@ from sancus.partitioners.pieces import csr_pieces
 from sancus.partitioners.quality import COVER_LIMIT, quality
 
 OPEN_FILES = 64  # ranks whose features are written in one pass
-TURNED_ENTRIES = 1 << 26  # entries of the transposed adjacency that are held at a time
+TRANSPOSE_ENTRIES = 1 << 26  # entries of the transposed adjacency that are held at a time
 VALUE_BYTES = 4  # fp32 on the wire
 
 
@@ -120,7 +120,7 @@ def _write_edges(
         own = blocks.own(rank)
         neighbourhood = folder.save_rows("incoming", adjacency, own, row_of)
         if out_degrees is not None:
-            neighbourhood |= _save_turned(folder, adjacency, own, row_of, out_degrees)
+            neighbourhood |= _save_transpose(folder, adjacency, own, row_of, out_degrees)
         neighbourhood[blocks.offsets[rank] : blocks.offsets[rank + 1]] = True
         rows = np.flatnonzero(neighbourhood)
         folder.save("known", rows)
@@ -136,7 +136,7 @@ def _count_columns(adjacency: sp.csr_array) -> Ids:
     return counts
 
 
-def _save_turned(
+def _save_transpose(
     folder: ShardFolder, adjacency: sp.csr_array, own: Ids, row_of: Ids, out_degrees: Ids
 ) -> Any:
     """The file `outgoing`: own rows of `Aᵀ`, so many at a time that a bounded number of entries is held."""
@@ -148,13 +148,15 @@ def _save_turned(
         folder.open("outgoing_data", adjacency.data.dtype, (length,)) as data,
         folder.open("outgoing_indices", index, (length,)) as indices,
     ):
-        for rows in csr_pieces(pointer, TURNED_ENTRIES):
-            turned = take_columns(adjacency, own[rows])
-            turned = sp.csr_array((turned.data, row_of[turned.indices], turned.indptr), shape=turned.shape)
-            turned.sort_indices()
-            data.append(turned.data)
-            indices.append(turned.indices)
-            has_entry[turned.indices] = True
+        for rows in csr_pieces(pointer, TRANSPOSE_ENTRIES):
+            transpose = take_columns(adjacency, own[rows])
+            transpose = sp.csr_array(
+                (transpose.data, row_of[transpose.indices], transpose.indptr), shape=transpose.shape
+            )
+            transpose.sort_indices()
+            data.append(transpose.data)
+            indices.append(transpose.indices)
+            has_entry[transpose.indices] = True
     folder.close("outgoing_data", data)
     folder.close("outgoing_indices", indices)
     folder.save("outgoing_indptr", pointer.astype(index))

@@ -63,10 +63,12 @@ class Bill:
         return bill
 
 
-def join_ledgers(records: Iterable[Mapping[str, Any]], decided: Mapping[StreamKey, tuple[int, int]]) -> Bill:
+def join_ledgers(
+    records: Iterable[Mapping[str, Any]], decision_counts: Mapping[StreamKey, tuple[int, int]]
+) -> Bill:
     """One bill from every rank's ledger record and the decisions, which all ranks share."""
     bill = Bill()
-    for key, (sends, skips) in decided.items():
+    for key, (sends, skips) in decision_counts.items():
         bill.add_stream(key, {"sends": sends, "skips": skips})
     for record in records:
         for layer, direction, owner, receiver, wire in record["payloads"]:

@@ -154,10 +154,10 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any]
             decisions: Any = arrays.get("decisions")
             drift: Any = arrays.get("drift")
     except FileNotFoundError:
-        logged = read_rank_logs(path.parent / "logs")
-        source = nothing if logged is None else "who sent when is taken from the logs of the ranks."
+        log_arrays = read_rank_logs(path.parent / "logs")
+        source = nothing if log_arrays is None else "who sent when is taken from the logs of the ranks."
         missing.append(f"decisions.npz is not there: {source}")
-        return logged or (None, None)
+        return log_arrays or (None, None)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         missing.append(f"decisions.npz cannot be read ({error}): {nothing}")
         return None, None

@@ -296,6 +296,6 @@ def _streams(run: dict[str, Any]) -> list[Markup]:
 def _stream_cell(stream: dict[str, Any]) -> Markup:
     wire = number(stream.get("wire_bytes"))
     sends, skips = number(stream.get("sends")) or 0, number(stream.get("skips")) or 0
-    decided = f"{count_text(sends)} of {count_text(sends + skips)} sent" if sends + skips else "once"
-    counts = tag("small", decided)
+    decisions = f"{count_text(sends)} of {count_text(sends + skips)} sent" if sends + skips else "once"
+    counts = tag("small", decisions)
     return Markup(tag("span", "–" if wire is None else bytes_text(wire)) + counts)

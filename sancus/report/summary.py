@@ -57,8 +57,8 @@ def bill(run: dict[str, Any]) -> Rows:
         rows.append(("evaluation bytes", f"{bytes_text(evaluation)} in all"))
     for key in ("sends", "skips"):
         _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
-    skipped = skip_share(run)
-    _note(rows, "skips", None if skipped is None else f"{share_text(skipped)} of all decisions")
+    skips = skip_share(run)
+    _note(rows, "skips", None if skips is None else f"{share_text(skips)} of all decisions")
     return rows + _staleness(run) + _time(run) + _memory(run)
 
 

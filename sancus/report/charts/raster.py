@@ -41,8 +41,8 @@ def raster(group: RunGroup) -> list[Chart]:
     oldest = max(1, int(row_ages.max(initial=0)))
     traces, legend = _traces(answers, row_ages, names, oldest)
     sends, skips = int(((answers == SEND) | (answers == LATER)).sum()), int((answers == SKIP).sum())
-    skipped = share_text(skips / (sends + skips))
-    text = f"{sends:,} sends and {skips:,} skips in {epochs:,} epochs: {skipped} skipped."
+    skip_text = share_text(skips / (sends + skips))
+    text = f"{sends:,} sends and {skips:,} skips in {epochs:,} epochs: {skip_text} skipped."
     if (row_ages > 0).any():
         text += f" The oldest history used was {oldest} epoch{'s' if oldest > 1 else ''} old."
     pitch = max(LEAST_ROW, min(MOST_ROW, DRAWING // len(rows)))

@@ -62,13 +62,13 @@ def time_bars(groups: Sequence[RunGroup]) -> list[Chart]:
 
 def epoch_times(files: RunFiles) -> list[Chart]:
     """Stacked bars over the epochs of one run."""
-    timed = [epoch for epoch in files.epochs if number(epoch.get("comm_seconds")) is not None]
-    timed = [epoch for epoch in timed if number(epoch.get("compute_seconds")) is not None]
-    if not timed:
+    records = [epoch for epoch in files.epochs if number(epoch.get("comm_seconds")) is not None]
+    records = [epoch for epoch in records if number(epoch.get("compute_seconds")) is not None]
+    if not records:
         return []
-    size = thinning(len(timed), MOST_BARS)
-    epochs: list[float | None] = [float(epoch["epoch"]) for epoch in timed]
-    splits = [_parts(epoch) for epoch in timed]
+    size = thinning(len(records), MOST_BARS)
+    epochs: list[float | None] = [float(epoch["epoch"]) for epoch in records]
+    splits = [_parts(epoch) for epoch in records]
     traces = []
     for part, shade in PARTS.items():
         values = thin([split[part] for split in splits], size)
