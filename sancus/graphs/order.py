@@ -18,7 +18,7 @@ from sancus.partitioners.metis import Metis
 from sancus.plugins import choices
 
 Ids = npt.NDArray[np.int64]
-Order = Literal["auto", "given", "rcm", "metis"]
+RowOrder = Literal["auto", "given", "rcm", "metis"]
 
 ROWS_IN_CACHE = 4096  # rows of H that a second-level cache holds: 1 MiB of 64 columns
 ROWS_A_PART = 512  # of the sub-parts: several of them fit in that cache
@@ -27,7 +27,7 @@ MOST_ENTRIES = 50_000_000  # of a block that `auto` looks at: beyond, finding th
 SAMPLE = 4_000_000  # entries that the hit rate is taken from
 
 
-def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: Order = "auto") -> Ids:
+def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: RowOrder = "auto") -> Ids:
     """`order [N]`: row -> user's id, sorted by part, and inside each part as `how` says.
 
     - `given`: the user's order.
@@ -36,8 +36,8 @@ def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: Order
     - `auto`: `metis` where the block is larger than a cache, not too large, and the hit rate rises; else
       `given`.
     """
-    if how not in get_args(Order):
-        raise UserError(f"row order {how!r} does not exist; choose from {choices(get_args(Order), how)}")
+    if how not in get_args(RowOrder):
+        raise UserError(f"row order {how!r} does not exist; choose from {choices(get_args(RowOrder), how)}")
     by_part = np.argsort(assignment, kind="stable").astype(np.int64)
     if how == "given":
         return by_part
@@ -59,7 +59,7 @@ def hit_rate(adjacency: sp.csr_array, order: Ids | None = None, slots: int = ROW
     return float(np.mean(by_slot[1:] == by_slot[:-1]))
 
 
-def _inside(block: sp.csr_array, how: Order) -> Ids:
+def _inside(block: sp.csr_array, how: RowOrder) -> Ids:
     """`[n_i]`: the old place of each row of one block, in the new order."""
     rows = block.shape[0]
     unchanged = np.arange(rows)

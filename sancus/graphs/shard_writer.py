@@ -23,7 +23,7 @@ from sancus.graphs.blocks import Blocks
 from sancus.graphs.bounded import Ids, row_pieces, take_columns
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import row_sums
-from sancus.graphs.order import Order, block_order
+from sancus.graphs.order import RowOrder, block_order
 from sancus.graphs.shard_files import ShardFolder
 from sancus.graphs.shards import FORMAT, MANIFEST, checksum_of_facts, describe, manifest_text
 from sancus.partitioners.base import Assignment
@@ -42,7 +42,7 @@ def write_shards(
     partitioner: str,
     target: Path,
     cover_limit: int = COVER_LIMIT,
-    row_order: Order = "auto",
+    row_order: RowOrder = "auto",
     step: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Cut a graph into one shard a part and write them as the directory `target`.
