@@ -86,7 +86,7 @@ def one_constraint(
     *,
     recursive: bool,
 ) -> Assignment:
-    """Parts `[N]` of equal weight."""
+    """Parts `[N]` with equal sums of `weights [N, 1]` (None: of rows), and few edges between them."""
     import pymetis
 
     index = pymetis.zero_copy_dtype()

@@ -105,7 +105,7 @@ def read(folder: Path, *, quick: bool) -> Experiment:
 
 
 def names(parent: Path) -> list[str]:
-    """All experiments there are."""
+    """The names of all experiments in a folder."""
     return sorted(path.parent.name for path in parent.glob(f"*/{SETTINGS_FILE}"))
 
 

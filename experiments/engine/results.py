@@ -23,7 +23,7 @@ DIGITS = 6
 
 
 def machine() -> dict[str, Any]:
-    """Where numbers were measured."""
+    """CPU, cores, memory and kernel of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": cpu_name(),
@@ -34,7 +34,7 @@ def machine() -> dict[str, Any]:
 
 
 def describe(machine: Mapping[str, Any]) -> str:
-    """The machine in words."""
+    """A machine as one line of text."""
     return f"{machine['cores']}-core {machine['cpu']}, {machine['memory_gb']:.0f} GB"
 
 
@@ -85,7 +85,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What an earlier run found."""
+    """The content of a results file."""
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 

@@ -43,7 +43,7 @@ def compare(out: Path, graph: str, presets: list[str], seeds: int, flags: list[s
 
 
 def measure(options: argparse.Namespace, graph: str, ranks: int, parts: str) -> list[str]:
-    """One row of the table."""
+    """One row of the table: a graph, its parts, and a number of ranks."""
     common = ["--ranks", str(ranks), "--partitioner", parts, *shlex.split(options.flags)]
     full = [*common, "--epochs", str(options.epochs), "--eval-every", "5"]
     once = ["--ranks", "4", "--partitioner", "metis", *shlex.split(options.flags)]

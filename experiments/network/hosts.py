@@ -38,7 +38,7 @@ ISOLATED = ("--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def bits_per_second(rate: str) -> float:
-    """`100mbit`, `2.5gbit`."""
+    """A rate such as `100mbit` or `2.5gbit` as a number."""
     text = rate.lower().removesuffix("/s")
     for unit, scale in UNITS.items():
         number = text.removesuffix(unit)

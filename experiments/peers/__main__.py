@@ -49,7 +49,7 @@ class Task:
     epochs: int
 
     def flags(self, seed: int) -> list[str]:
-        """For every program alike."""
+        """Its flags, which every program understands."""
         shape = ["--model", self.model, "--layers", str(self.layers), "--hidden", str(self.hidden)]
         return [*shape, "--epochs", str(self.epochs), "--seed", str(seed), "--dropout", "0.5"]
 
@@ -91,7 +91,7 @@ def partition(data: str, out: Path) -> Path:
 
 
 def run_peer(python: Path, peer: str, graph: Path, task: Task, seed: int) -> dict[str, Any]:
-    """One process of a peer."""
+    """Train a task with a peer's program in a process of its own; what it printed, and its peak memory."""
     command = [str(python), str(HERE / f"{peer}_train.py"), str(graph), *task.flags(seed), "--threads", "2"]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(command, stdout=output, stderr=errors) as process:

@@ -24,12 +24,12 @@ class InOneBit(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, h: torch.Tensor) -> torch.Tensor:
-        """Eq. 3-5 on the embeddings."""
+        """The embeddings, encoded and decoded (eq. 3-5)."""
         return _coded(h)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        """And on their gradients."""
+        """The gradients of the embeddings, encoded and decoded."""
         return _coded(gradients[0])
 
 

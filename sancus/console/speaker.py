@@ -27,11 +27,11 @@ class Speaker(Protocol):
     """Tells a person what the program does."""
 
     def __call__(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         ...
 
     def step(self, line: str, *, passing: bool = False) -> None:
-        """What is being done now."""
+        """Show what is being done now; `passing` if it is part of a longer step."""
         ...
 
     def epoch(self, record: Record, epochs: int) -> None:

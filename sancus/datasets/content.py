@@ -61,7 +61,7 @@ def draw_features(
 def _noisy(
     topics: Ints, centroids: npt.NDArray[np.float32], rng: np.random.Generator
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Rows of features, so many at a time; the same numbers however many."""
+    """Dense features in pieces `[ROWS, F]`; the values do not depend on the size of a piece."""
     for first in range(0, len(topics), ROWS):
         rows = topics[first : first + ROWS]
         features = rng.standard_normal((len(rows), centroids.shape[1]), np.float32)

@@ -69,7 +69,7 @@ class Fields:
         return array
 
     def indices(self, field: str, array: Array, limit: int, what: str) -> Array:
-        """Whole numbers in `[0, limit)`."""
+        """An array of indices, as int32 where they fit; one outside `[0, limit)` is an error."""
         if array.size and (array.min() < 0 or array.max() >= limit):
             flat = array.ravel()
             place = int(np.flatnonzero((flat < 0) | (flat >= limit))[0])

@@ -46,7 +46,7 @@ class NpzReader(FileReader):
 
     @staticmethod
     def recognises(path: Path) -> bool:
-        """By its suffix."""
+        """A file that ends in `.npz`."""
         return path.suffix == ".npz"
 
     def load(self) -> Graph:

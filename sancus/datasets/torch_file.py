@@ -44,7 +44,7 @@ class TorchFileReader(FileReader):
 
     @staticmethod
     def recognises(path: Path) -> bool:
-        """By its suffix."""
+        """A file that ends in `.pt` or `.pth`."""
         return path.suffix in (".pt", ".pth") and path.is_file()
 
     def load(self) -> Graph:

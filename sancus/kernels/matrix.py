@@ -55,7 +55,7 @@ class SparseMatrix:
 
     @property
     def nnz(self) -> int:
-        """Stored entries."""
+        """The number of stored entries."""
         return int(self.csr.col.numel())
 
     @property
@@ -131,7 +131,7 @@ class SparseMatrix:
         return crow, col, order
 
     def _transposition_on_cpu(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The same by scipy's counting sort, which is linear."""
+        """`transposition` by scipy's counting sort, which takes linear time."""
         positions = np.arange(self.nnz, dtype=np.int64)
         parts = (positions, self.csr.col.numpy(), self.csr.crow.numpy())
         transpose = sp.csr_array(parts, shape=self.shape).tocsc()

@@ -27,7 +27,7 @@ class Cover:
 
     @property
     def size(self) -> int:
-        """Payload rows."""
+        """The number of payload rows."""
         return len(self.rows) + len(self.columns)
 
 

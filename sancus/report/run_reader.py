@@ -83,7 +83,7 @@ def section(data: Any, *names: str) -> dict[str, Any]:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or nothing."""
+    """`value` if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value

@@ -42,7 +42,7 @@ class DeathWatch:
             self._thread.join()
 
     def who_failed(self) -> str | None:
-        """`rank 1 failed: …` or `rank 1 was killed …`; None where nothing tells."""
+        """`rank 1 failed: …` or `rank 1 was killed …`; None where no rank is known to have died."""
         statuses = self._board.read().values()
         failures = [status for status in statuses if status.ending == "error"]
         if failures:

@@ -132,7 +132,10 @@ class Watch(Observer):
             self.status.write_live(self._live)
 
     def explain(self, message: str) -> str:
-        """Who is at fault, as soon as that is known: a posted error, an ended process, a missing beat."""
+        """The message of a failed collective, with the rank that caused it.
+
+        Waits a few seconds for evidence: a posted error, a dead process, a missing beat.
+        """
         self.status.ending = "lost"
         suspects: list[Suspect] = []
         self._cut_off = not _within(2 * EXPLAIN_SECONDS, lambda: suspects.extend(self._investigate()))
