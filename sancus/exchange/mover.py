@@ -7,27 +7,38 @@ takes the gradients of such rows back. The autograd functions of `sancus.exchang
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 
 from sancus.comm.group import Group
-from sancus.comm.ledger import Direction
+from sancus.comm.ledger import Direction, Entry, Stream
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.delivery import Arrivals, Outgoing, Use
-from sancus.exchange.legs import returned
+from sancus.exchange.legs import way_back
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Plan
+from sancus.plans.base import Add, Leg, Plan, Reduce
 
 
 class Mover:
     """Plan × crossing on one rank."""
 
-    def __init__(self, plan: Plan, group: Group, crossing: Crossing, clip: float | None = None) -> None:
-        """`clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP."""
+    def __init__(
+        self,
+        plan: Plan,
+        groups: Callable[[str], Group],
+        crossing: Crossing,
+        clip: float | None = None,
+    ) -> None:
+        """`groups` gives the ranks of an axis, `crossing` is over those among which the plan moves rows.
+
+        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP.
+        """
         self.plan = plan
-        self.group = group
+        self.group = groups(plan.forward.move.axis)
         self.crossing = crossing
+        self._groups = groups
         self._clip = clip
 
     def aggregate(
@@ -41,12 +52,12 @@ class Mover:
         if direction == "backward":
             h = self._clipped(h)
         h = h.contiguous()
-        return _sum(leg, h, self._deliver(leg, h, layer, direction, clean))
+        return self._run(leg, h, self._deliver(leg, h, layer, direction, clean), layer, direction)
 
     def aggregate_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> torch.Tensor:
         """`Â X [n_i, F]` of constant rows, fresh and in full precision; `absent`: without those of others."""
         x = x.contiguous()
-        return _sum(self.plan.forward, x, self._deliver_once(x, layer, absent=absent))
+        return self._run(self.plan.forward, x, self._deliver_once(x, layer, absent=absent), layer, "forward")
 
     def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         """Own rows, then received rows by owner, `[n_i + r_i, f]`."""
@@ -68,7 +79,7 @@ class Mover:
             return gradient
         sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
         mine, *payloads = gradient.split([leg.diagonal.rows_in, *sizes])
-        back = returned(leg, gradient.device)
+        back = way_back(leg, gradient.device)
         out = mine.clone()
         for sender, part in self.crossing.deliver(back, Outgoing(payloads, back.weight), layer, "backward"):
             back.add[sender].add(part, out)
@@ -86,6 +97,28 @@ class Mover:
     @cached_property
     def _all_local_rows(self) -> SparseMatrix:
         return self.plan.local_rows()
+
+    def _run(
+        self, leg: Leg, h: torch.Tensor, arrivals: Arrivals, layer: int, direction: Direction
+    ) -> torch.Tensor:
+        """The rest of a leg's program, after its `Move` has started; its own product is made meanwhile."""
+        out = leg.diagonal.apply(h)
+        for instruction in leg.program:
+            if isinstance(instruction, Add):
+                for owner, payload in arrivals:
+                    instruction.maps[owner].add(payload, out)
+            elif isinstance(instruction, Reduce):
+                self._reduce(out, instruction.axis, Stream(layer, direction, self.group.rank))
+        return out
+
+    def _reduce(self, out: torch.Tensor, axis: str, stream: Stream) -> None:
+        """`out [n_i, f]` becomes the sum over the ranks of an axis; counted with the stream's payloads."""
+        group, exact = self._groups(axis), self.crossing.clock.exact
+        entry = Entry("evaluation" if exact else "payload", stream)
+        before = group.ledger.wire_of(entry.purpose)
+        group.all_reduce(out.view(-1), entry)
+        if not exact:
+            group.ledger.count_raw(stream, group.ledger.wire_of(entry.purpose) - before)
 
     def _deliver(
         self, leg: Leg, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None
@@ -118,11 +151,3 @@ class Mover:
         limit = self._clip * self.group.size**0.5
         norm = gradient.norm().item()
         return gradient * (limit / norm) if norm > limit else gradient
-
-
-def _sum(leg: Leg, h: torch.Tensor, arrivals: Arrivals) -> torch.Tensor:
-    """Own product, made while the first payloads travel, plus the product of each payload."""
-    out = leg.diagonal.apply(h)
-    for owner, payload in arrivals:
-        leg.add[owner].add(payload, out)
-    return out

@@ -42,7 +42,7 @@ from sancus.models.build import Model, find_model, make_model
 from sancus.models.contract import traits_of
 from sancus.models.labels import WithLabels
 from sancus.plans import PLANS, plan_for
-from sancus.plans.base import Workbench
+from sancus.plans.base import PARTS, Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
 from sancus.staleness import POLICIES
@@ -186,7 +186,7 @@ def make_exchange(
         epochs=config.training.epochs,
         device=device,
     )
-    mover = Mover(plan, group, crossing, factors.clip)
+    mover = Mover(plan, {PARTS: group}.__getitem__, crossing, factors.clip)
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
