@@ -23,7 +23,7 @@ from sancus.exchange.aggregate import Aggregate, AggregateThenTransform, Rows
 from sancus.exchange.agreement import Agree
 from sancus.exchange.attention import BlockAttention, Factors, Scorer, attend_rows
 from sancus.exchange.constant import DenseConstant, DenseRows, SparseConstant, fetch_sparse_rows
-from sancus.exchange.crossing import Crossing
+from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.delivery import Arrivals, Outgoing, Use
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.exchange.edge_dropout import EdgeDropout
@@ -88,12 +88,8 @@ class Exchange:
             policies,
             codecs,
             needed(plan, group, nodes.device),
-            agree=agree,
-            feedback=feedback,
-            configuration=configuration,
-            seed=seed,
-            epochs=epochs,
-            device=nodes.device,
+            CrossingSettings(agree, feedback, configuration, seed, epochs),
+            nodes.device,
         )
         self._clip = clip
         self._seed = seed
@@ -106,7 +102,7 @@ class Exchange:
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
         self.group.begin_epoch(epoch)
-        self.crossing.begin_epoch(epoch)
+        self.crossing.begin_epoch()
 
     @contextmanager
     def exact(self) -> Iterator[None]:

@@ -191,11 +191,11 @@ class Trainer:
         }
         figures = {name: total - self._counted[name] for name, total in totals.items()}
         self._counted |= totals
-        drift = max(self.exchange.crossing.agreement.drifts.values(), default=None)
+        crossed = self.exchange.crossing.figures()
         return figures | {
             "loss": loss,
-            "history_bytes": self.exchange.crossing.history.nbytes,
-            "max_drift": UNMEASURED if drift is None else drift,
+            "history_bytes": crossed.history_bytes,
+            "max_drift": UNMEASURED if crossed.max_drift is None else crossed.max_drift,
         }
 
     def _gather(self, epoch: int, local: dict[str, float], score: torch.Tensor, *, evaluated: bool) -> Record:
@@ -215,7 +215,7 @@ class Trainer:
         self._compare(places.to(torch.int64).tolist(), epoch)
         columns = dict(zip(LOCAL, everyone.T, strict=False))
         fractions = everyone[:, len(LOCAL) :].sum(dim=0).view(len(SPLITS), 2)
-        sends, skips = self.exchange.crossing.decisions.counts()
+        crossed = self.exchange.crossing.figures()
         compute = columns["seconds"] - columns["comm_seconds"]
         record: Record = {name: _combine(name, columns[name]) for name in LOCAL}
         for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
@@ -223,7 +223,7 @@ class Trainer:
         record |= {"epoch": epoch, "compute_seconds": float(compute.mean())}
         communicated = columns["comm_seconds"]
         record["waiting_seconds"] = float((communicated - communicated.min()).mean())
-        record |= {"sends": sends, "skips": skips, "max_age": self.exchange.crossing.decisions.max_age}
+        record |= {"sends": crossed.sends, "skips": crossed.skips, "max_age": crossed.max_age}
         if record["max_drift"] == UNMEASURED:
             record["max_drift"] = None
         return {name: record[name] for name in METRICS}
@@ -231,7 +231,7 @@ class Trainer:
     def _agreed(self, epoch: int) -> list[int]:
         """What must be the same on all ranks."""
         checks = self.settings.check and (epoch + 1) % self.settings.check == 0
-        return [*self.exchange.crossing.agreement.place(), checksum(self.model) if checks else 0]
+        return [*self.exchange.crossing.figures().place, checksum(self.model) if checks else 0]
 
     def _compare(self, halves: list[list[int]], epoch: int) -> None:
         """A rank that stands elsewhere, or has other weights, is named on all."""
