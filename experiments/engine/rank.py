@@ -22,6 +22,7 @@ from sancus.api import leave, settings
 from sancus.comm.group import Group
 from sancus.comm.ledger import Ledger
 from sancus.comm.records import gather_json
+from sancus.exchange.figures import run_log
 from sancus.graphs.shards import open_shard
 from sancus.launch import world as launch
 from sancus.metrics.bill import StreamKey, join_ledgers
@@ -45,19 +46,17 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
         records.append(record)
         counts.append(count())
     outcome: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
-    outcome |= {
-        "history_bytes": trainer.exchange.crossing.history.nbytes,
-        "peak_bytes": runfiles.peak_memory(),
-    }
+    figures = trainer.exchange.crossing.figures()
+    outcome |= {"history_bytes": figures.history_bytes, "peak_bytes": runfiles.peak_memory()}
     bill = _bill(trainer, group)
     return outcome | (_result(trainer, records, bill) if group.rank == 0 else {})
 
 
 def _bill(trainer: Trainer, group: Group) -> dict[str, Any]:
-    decisions = trainer.exchange.crossing.decisions
+    counts = run_log(trainer.exchange.crossing).counts
     ledgers = gather_json(group, group.ledger.record(), torch.device("cpu"))
     decision_counts: dict[StreamKey, tuple[int, int]] = {}
-    decision_counts |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
+    decision_counts |= {(s.layer, s.direction, s.owner): count for s, count in counts.items()}
     return join_ledgers(ledgers, decision_counts).to_dict(trainer.next_epoch, group.size)
 
 
@@ -70,7 +69,7 @@ def _result(trainer: Trainer, records: list[Record], bill: dict[str, Any]) -> di
         "metric": trainer.task.metric,
         "epochs": records,
         "communication": bill,
-        "decisions": trainer.exchange.crossing.decisions.as_array().tolist(),
+        "decisions": run_log(trainer.exchange.crossing).decisions.tolist(),
     }
 
 

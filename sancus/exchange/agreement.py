@@ -58,12 +58,12 @@ class Agreement:
                 raise UserError(f"policy {type(policy).__name__}: {error}") from error
         self.policies = policies
         self._group = group
+        self._clock = group.clock
         self._decisions = decisions
         self._needed = needed
         self._agree = agree
         self._configuration = xxhash.xxh3_64_intdigest(configuration) >> 1
         self._device = device or torch.device("cpu")
-        self.sequence = 0
         self._planned: dict[Stream, Answer] = {}
         self.drift: dict[Stream, float] = {}  # own streams, after the last use
         self.drifts: dict[Stream, float] = {}  # measured by this rank in the current epoch
@@ -75,18 +75,18 @@ class Agreement:
         self._planned = {}
         if self._group.size == 1 or not any(policy.max_age for policy in self.policies.values()):
             return
-        asked: dict[Stream, float] = {}
+        drifts: dict[Stream, float] = {}  # of every stream that is decided now
         own: list[Stream] = []
         for stream in self._decisions.streams():
             policy = self.policies[stream.direction]
             if policy.absent or self._decisions.age(stream) is None:
                 continue
             if policy.drift_norm is None:
-                asked[stream] = 0.0
+                drifts[stream] = 0.0
             elif self._agree == "epoch" and stream.owner == self._group.rank:
-                asked[stream] = self.drift[stream]
+                drifts[stream] = self.drift[stream]
                 own.append(stream)
-        answers, failure = self._answers(asked)
+        answers, failure = self._answers(drifts)
         self._planned = {stream: answer for stream, answer in answers.items() if stream not in own}
         place = _digest([(s.layer, s.direction, s.owner) for s in self._planned])
         mine = [answers[stream] for stream in own]
@@ -96,8 +96,8 @@ class Agreement:
                 self._planned[Stream(stream.layer, stream.direction, owner)] = Answer(answer)
 
     def place(self) -> list[int]:
-        """Where this rank stands: agreements so far, epoch, configuration; the same on all ranks."""
-        return [self.sequence, self._decisions.epoch, self._configuration]
+        """Where this rank stands: collectives so far, epoch, configuration; the same on all ranks."""
+        return [self._group.number, self._clock.epoch, self._configuration]
 
     def needs_drift(self, layer: int, direction: Direction) -> bool:
         """Whether the owner must measure drift at this use (not before there is something to compare)."""
@@ -110,25 +110,25 @@ class Agreement:
         policy, mine = self.policies[direction], self._group.rank
         streams = [Stream(layer, direction, owner) for owner in range(self._group.size)]
         if policy.absent:
-            told = [SKIP] * len(streams)
+            answers = [SKIP] * len(streams)
         elif self._decisions.age(streams[0]) is None:
-            told = [SEND] * len(streams)
+            answers = [SEND] * len(streams)
         elif streams[0] in self._planned:
-            told = [self._planned[stream] for stream in streams]
+            answers = [self._planned[stream] for stream in streams]
         elif policy.drift_norm is None:
-            told = [self._ask(stream) for stream in streams]
+            answers = [self._ask(stream) for stream in streams]
         else:
-            answers, failure = self._answers({streams[mine]: drift})
-            rows = self._gather(_digest([layer, direction]), 0, [answers[streams[mine]]], failure)
-            told = [Answer(answer) for (answer,) in rows]
+            own, failure = self._answers({streams[mine]: drift})
+            rows = self._gather(_digest([layer, direction]), 0, [own[streams[mine]]], failure)
+            answers = [Answer(answer) for (answer,) in rows]
         if policy.drift_norm is not None:
             if self._decisions.age(streams[mine]) is not None:
-                self.measured[self._decisions.epoch, streams[mine]] = drift
-            self.drift[streams[mine]] = drift if told[mine] == SKIP else 0.0
+                self.measured[self._clock.epoch, streams[mine]] = drift
+            self.drift[streams[mine]] = drift if answers[mine] == SKIP else 0.0
             self.drifts[streams[mine]] = drift
-        for stream, answer in zip(streams, told, strict=True):
+        for stream, answer in zip(streams, answers, strict=True):
             self._decisions.note(stream, answer, needed=self._needed[direction][stream.owner])
-        return told
+        return answers
 
     def record(self) -> list[list[float]]:
         """JSON-ready: epoch, layer, side (0 forward), owner and drift of what was measured here."""
@@ -137,11 +137,11 @@ class Agreement:
             for (epoch, stream), drift in self.measured.items()
         ]
 
-    def _answers(self, asked: Mapping[Stream, float]) -> tuple[dict[Stream, Answer], UserError | None]:
+    def _answers(self, drifts: Mapping[Stream, float]) -> tuple[dict[Stream, Answer], UserError | None]:
         """The answer for each stream and its drift; or why there is none, which all ranks must hear."""
-        answers = dict.fromkeys(asked, SKIP)
+        answers = dict.fromkeys(drifts, SKIP)
         try:
-            for stream, drift in asked.items():
+            for stream, drift in drifts.items():
                 answers[stream] = self._ask(stream, drift)
         except UserError as error:
             return answers, error
@@ -156,7 +156,7 @@ class Agreement:
         if age > policy.max_age and (needed or not policy.max_age):
             return SEND
         view = View(
-            self._decisions.epoch,
+            self._clock.epoch,
             stream.layer,
             stream.direction,
             stream.owner,
@@ -182,9 +182,8 @@ class Agreement:
 
         `replicated` is a digest of the answers that ranks act on without a message.
         """
-        self.sequence += 1
-        told = FAILED if failure else replicated
-        record = [self.sequence, self._decisions.epoch, self._configuration, place, told]
+        outcome = FAILED if failure else replicated
+        record = [self._group.number + 1, self._clock.epoch, self._configuration, place, outcome]
         mine = torch.tensor([*record, *answers], dtype=torch.int64, device=self._device)
         everyone = self._group.all_gather(mine, AGREEMENT).tolist()
         if any(row[len(RECORD) - 1] == FAILED for row in everyone):
@@ -194,7 +193,7 @@ class Agreement:
             for name, value, expected in zip(RECORD, row, everyone[0], strict=False):
                 if value != expected:
                     raise DisagreementError(
-                        f"rank {rank} disagrees with rank 0 in epoch {self._decisions.epoch}: "
+                        f"rank {rank} disagrees with rank 0 in epoch {self._clock.epoch}: "
                         f"its {name} is {value}, not {expected}"
                     )
         return [row[len(RECORD) :] for row in everyone]

@@ -1,6 +1,6 @@
 """A crossing: payloads of one layer and direction reach the other ranks, or histories serve instead.
 
-Here policy, codec and transport meet: who sends is agreed by all ranks before anyone acts; what is sent now
+Here policy, codec and group meet: who sends is agreed by all ranks before anyone acts; what is sent now
 arrives as it is consumed; what is sent LATER travels in the background and is the history of the next use.
 Which rows a payload has is the plan's business, what they mean the model's.
 """
@@ -8,28 +8,47 @@ Which rows a payload has is the plan's business, what they mean the model's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 
 from sancus.codecs.base import Codec
 from sancus.codecs.full import FullPrecision
 from sancus.comm.group import Group
-from sancus.comm.ledger import DIRECTIONS, Direction, Stream
+from sancus.comm.ledger import Direction, Stream
 from sancus.exchange.agreement import Agree, Agreement
 from sancus.exchange.decisions import Decisions
-from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Use
+from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Recall, Use
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.encoding import Encoder
+from sancus.exchange.figures import Figures, figures_of
 from sancus.exchange.health import Health
-from sancus.exchange.history import History
+from sancus.exchange.memory import Memory
+from sancus.exchange.state import State, load, save
 from sancus.plans.base import Leg
 from sancus.staleness.base import LATER, SEND, SKIP, Answer, Norm, Policy
 
 
+@dataclass(frozen=True)
+class CrossingSettings:
+    """How ranks agree and payloads are encoded; the same on all ranks."""
+
+    agree: Agree = "layer"
+    feedback: bool = False  # adds what a codec left out of a send to the next
+    configuration: bytes = b""  # identifies the run in agreements
+    seed: int = 0
+    epochs: int = 1  # that will be trained
+
+    def __post_init__(self) -> None:
+        if self.agree not in get_args(Agree):
+            raise ValueError(f"agree must be one of {', '.join(get_args(Agree))}, not {self.agree!r}")
+        if self.epochs < 0:
+            raise ValueError(f"epochs must be at least 0, not {self.epochs}")
+
+
 class Crossing:
-    """Policies × codecs × transport for one rank, with everything they remember."""
+    """Policies × codecs × group for one rank; what they remember is in its `memory` and `decisions`."""
 
     def __init__(
         self,
@@ -37,53 +56,47 @@ class Crossing:
         policies: Mapping[Direction, Policy],
         codecs: Mapping[Direction, Codec],
         needed: Mapping[Direction, list[bool]],
-        *,
-        agree: Agree,
-        feedback: bool,
-        configuration: bytes,
-        seed: int,
-        epochs: int,
+        settings: CrossingSettings,
         device: torch.device,
     ) -> None:
         """`needed[direction][owner]`: whether any other rank has a nonzero block for the owner's rows."""
         self.policies = policies
-        self.decisions = Decisions(group.size)
-        self.history = History()
-        self.drift = DriftMeter()
+        self.clock = group.clock
+        self.health = Health(group)
+        self.noisy = False  # whether a model drops out in training
+        self.decisions = Decisions(group.size, group.clock)
         self.agreement = Agreement(
             policies,
             group,
             self.decisions,
             needed,
-            agree=agree,
-            configuration=configuration,
+            agree=settings.agree,
+            configuration=settings.configuration,
             device=device,
         )
-        self.clock = group.clock
-        self.noisy = False  # whether a model drops out in training
-        self.device = device
-        self.health = Health(group)
-        self._group = group
-        self.sequence = 0
-        self._deliveries = {
-            side: Delivery(group, Encoder(codec, seed=seed, epochs=epochs, feedback=feedback), self.health)
+        encoders = {
+            side: Encoder(codec, seed=settings.seed, epochs=settings.epochs, feedback=settings.feedback)
             for side, codec in codecs.items()
         }
+        self.memory = Memory(encoders)
+        self._group = group
+        self._device = device
+        self._deliveries = {side: Delivery(group, coder, self.health) for side, coder in encoders.items()}
         self._exact_delivery = Delivery(group, Encoder(FullPrecision()), self.health)
-        self._pending: dict[tuple[int, Direction], Arrivals] = {}
+        self._pending: dict[tuple[int, Direction], Arrivals] = {}  # under way since the last use
 
-    def begin_epoch(self, epoch: int) -> None:
-        """A training epoch starts; its number is the same on all ranks."""
+    def begin_epoch(self) -> None:
+        """The training epoch of the clock starts."""
         self.health.check_over()
-        self.decisions.begin_epoch(epoch)
+        self.decisions.begin_epoch()
         self.agreement.begin_epoch()
 
     def absent(self, direction: Direction) -> bool:
-        """Whether remote rows count as zero in the present mode."""
+        """Whether remote rows count as zero in the present pass."""
         return self.policies[direction].absent and not self.clock.exact
 
     def drifts(self, direction: Direction) -> bool:
-        """Whether drift is measured in the present mode."""
+        """Whether drift is measured in the present pass."""
         return self.policies[direction].drift_norm is not None and not self.clock.exact
 
     def deliver(
@@ -99,42 +112,40 @@ class Crossing:
         `clean` is `outgoing` without dropout, for policies that measure drift.
         """
         self._group.progress()
-        self.sequence += 1
         stream, policy = Stream(layer, direction, self._group.rank), self.policies[direction]
-        delivery = self._deliveries[direction]
+        delivery, drift = self._deliveries[direction], self.memory.drift
         if self.clock.exact:
             if policy.drift_norm and self.noisy:
-                self.drift.see(stream, outgoing.joined(), self.clock.epoch)
-            return move(leg, outgoing, self.exact_use(layer, direction, "evaluation"), self._exact_delivery)
-        self._finish(layer, direction)
+                drift.see(stream, outgoing.joined(), self.clock.epoch)
+            use = exact_use(self._group, layer, direction, "evaluation")
+            return move(leg, outgoing, use, self._exact_delivery)
+        _finish(self._pending.pop((layer, direction), None))
         echo: list[torch.Tensor] | None = None
         if policy.drift_norm:
-            now = self.drift.current(stream, (clean or outgoing).joined(), noisy=self.noisy)
-            answers = self._decide_by_drift(stream, now, policy.drift_norm)
+            now = drift.current(stream, (clean or outgoing).joined(), noisy=self.noisy)
+            answers = _decide_by_drift(self.agreement, drift, stream, now, policy.drift_norm)
+            if answers[stream.owner] != SKIP:
+                drift.keep(stream, now, self.clock.epoch)
             echo = None if delivery.encoder.codec.lossless or self.noisy else []
         else:
             answers = self.agreement.decide(layer, direction)
-        use = replace(self._use(layer, direction, answers, SEND), echo=echo)
         if answers[stream.owner] == SKIP:
             receivers = self._group.size - 1 if leg.broadcast else 1
             delivery.count_saved(outgoing, stream, self.clock.epoch, receivers)
-        arrivals = move(leg, outgoing, use, delivery)
+        recall = _recall(policy, self.memory)
+        use = _use(self._group, stream, answers, SEND, recall)
+        arrivals = move(leg, outgoing, use, delivery, echo)
         if LATER in answers:
-            later = replace(self._use(layer, direction, answers, LATER), background=True, echo=echo)
-            self._pending[layer, direction] = move(leg, outgoing, later, delivery)
+            later = replace(_use(self._group, stream, answers, LATER, recall), background=True)
+            self._pending[layer, direction] = move(leg, outgoing, later, delivery, echo)
         if echo:
-            self.drift.keep(stream, torch.cat(echo), self.clock.epoch)
+            drift.keep(stream, torch.cat(echo), self.clock.epoch)
         return arrivals
 
     def drain(self) -> None:
         """Wait for all that is under way; the histories then hold it, as the next use would find it."""
-        for layer, direction in list(self._pending):
-            self._finish(layer, direction)
-
-    def exact_use(self, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]) -> Use:
-        """A use at which everyone sends, outside policy, codec and history."""
-        everyone = [True] * self._group.size
-        return Use(layer, direction, everyone, self.sequence, self.clock.epoch, purpose=purpose)
+        for place in list(self._pending):
+            _finish(self._pending.pop(place))
 
     def repeatable(self) -> bool:
         """Whether owners could send again exactly what arrived forward: no history, no lossy codec."""
@@ -142,16 +153,15 @@ class Crossing:
 
     def repeat_use(self, layer: int) -> Use:
         """The use at which rows travel once more, for the backward pass; counted as forward payload."""
-        self.sequence += 1
-        return self.exact_use(layer, "forward", "payload")
+        return exact_use(self._group, layer, "forward", "payload")
 
     def stepwise_use(self, layer: int) -> Use | None:
         """The use at which gradients return owner after owner; None where a policy looks at all of them."""
-        policy = self.policies["backward"]
+        policy, own = self.policies["backward"], self._group.rank
         if policy.max_age or policy.absent or policy.drift_norm:
             return None
-        self.sequence += 1
-        return self._use(layer, "backward", self.agreement.decide(layer, "backward"), SEND)
+        answers = self.agreement.decide(layer, "backward")
+        return _use(self._group, Stream(layer, "backward", own), answers, SEND, _recall(policy, self.memory))
 
     def shift(self, payload: torch.Tensor, step: int, rows: int, use: Use) -> torch.Tensor:
         """`payload` goes to rank `i − step`; what comes from rank `i + step` has `rows` rows."""
@@ -169,64 +179,65 @@ class Crossing:
 
     def once_use(self, layer: int) -> Use:
         """The use of a transfer that happens once; counted for the pass that needs it."""
-        self.sequence += 1
-        return self.exact_use(layer, "forward", "evaluation" if self.clock.exact else "payload")
+        return exact_use(self._group, layer, "forward", "evaluation" if self.clock.exact else "payload")
 
-    def stores(self) -> dict[str, History]:
-        """Every store of payloads by name."""
-        found = {"history": self.history, "drift/sent": self.drift.sent, "drift/seen": self.drift.seen}
-        for side, delivery in self._deliveries.items():
-            for receiver, residual in (delivery.encoder.residuals or {}).items():
-                found[f"residual/{side}/{receiver}"] = residual
-        return found
+    def figures(self) -> Figures:
+        """What there is to know of the current epoch."""
+        return figures_of(self, self._group.rank)
 
-    def store(self, name: str) -> History:
-        """One of them; that of a residual is made where it is not there yet."""
-        kind, *where = name.split("/")
-        if kind == "residual":
-            side, receiver = DIRECTIONS[DIRECTIONS.index(where[0])], int(where[1])
-            residuals = self._deliveries[side].encoder.residuals
-            assert residuals is not None, "residuals belong to error feedback"
-            return residuals.setdefault(receiver, History())
-        return self.stores()[name]
+    def state(self) -> State:
+        """Everything that a checkpoint keeps. What travels in the background is waited for first."""
+        self.drain()
+        return save(self.memory, self.decisions, self.agreement)
 
-    @property
-    def residual_bytes(self) -> int:
-        """Memory of what error feedback keeps."""
-        return sum(delivery.encoder.nbytes for delivery in self._deliveries.values())
-
-    def _use(self, layer: int, direction: Direction, answers: Sequence[Answer], wanted: Answer) -> Use:
-        policy = self.policies[direction]
-        return Use(
-            layer,
-            direction,
-            [answer == wanted for answer in answers],
-            self.sequence,
-            self.clock.epoch,
-            self.history if policy.max_age else None,
-            policy.absent,
-            policy.max_age,
-        )
-
-    def _decide_by_drift(self, stream: Stream, now: torch.Tensor, norm: Norm) -> list[Answer]:
-        """Measure, agree, and remember what is sent."""
-        drift = 0.0
-        if self.agreement.needs_drift(stream.layer, stream.direction):
-            drift = self.drift.measure(stream, now, norm)
-        answers = self.agreement.decide(stream.layer, stream.direction, drift)
-        if answers[stream.owner] != SKIP:
-            self.drift.keep(stream, now, self.clock.epoch)
-        return answers
-
-    def _finish(self, layer: int, direction: Direction) -> None:
-        """What travelled in the background since the last use has arrived in the history."""
-        for _ in self._pending.pop((layer, direction), ()):
-            pass
+    def restore(self, state: State) -> None:
+        """Go on where another process stopped, before anything is sent here."""
+        load(state, self.memory, self.decisions, self.agreement, self._device)
 
 
-def move(leg: Leg, outgoing: Outgoing, use: Use, delivery: Delivery) -> Arrivals:
+def move(
+    leg: Leg, outgoing: Outgoing, use: Use, delivery: Delivery, echo: list[torch.Tensor] | None = None
+) -> Arrivals:
     """Start a leg's collective; what arrives is waited for as it is consumed."""
     rows = [row_map.rows_in for row_map in leg.add]
     if leg.broadcast:
-        return delivery.broadcast(outgoing, rows, use)
-    return delivery.all_to_all(outgoing, rows, use)
+        return delivery.broadcast(outgoing, rows, use, echo)
+    return delivery.all_to_all(outgoing, rows, use, echo)
+
+
+def exact_use(
+    group: Group, layer: int, direction: Direction, purpose: Literal["payload", "evaluation"]
+) -> Use:
+    """A use at which everyone sends, outside policy, codec and history."""
+    everyone, clock = [True] * group.size, group.clock
+    return Use(layer, direction, everyone, group.number + 1, clock.epoch, purpose=purpose)
+
+
+def _use(group: Group, stream: Stream, answers: Sequence[Answer], wanted: Answer, recall: Recall) -> Use:
+    """The use at which those owners send whose answer is `wanted`.
+
+    Its number is that of the next collective, so it is the same on all ranks, and above 0.
+    """
+    sends = [answer == wanted for answer in answers]
+    return Use(stream.layer, stream.direction, sends, group.number + 1, group.clock.epoch, recall)
+
+
+def _recall(policy: Policy, memory: Memory) -> Recall:
+    """What receivers go on with under a policy where an owner skips."""
+    return Recall(memory.history if policy.max_age else None, policy.absent, policy.max_age)
+
+
+def _decide_by_drift(
+    agreement: Agreement, meter: DriftMeter, stream: Stream, now: torch.Tensor, norm: Norm
+) -> list[Answer]:
+    """Measure how far `now` is from what was sent last, where anything was; and agree."""
+    drift = 0.0
+    if agreement.needs_drift(stream.layer, stream.direction):
+        drift = meter.measure(stream, now, norm)
+    return agreement.decide(stream.layer, stream.direction, drift)
+
+
+def _finish(pending: Arrivals | None) -> None:
+    """What travelled in the background since the last use has arrived in the history."""
+    for _ in pending or ():
+        pass

@@ -7,6 +7,7 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
+from sancus.comm.clock import Clock
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.errors import UserError
 from sancus.staleness.base import SEND, SKIP, Answer
@@ -17,40 +18,39 @@ UNUSED = -1  # in `decisions.npz`, beside the numbers of the answers
 class Decisions:
     """The answer for every stream in every epoch, the same on all ranks."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, clock: Clock) -> None:
         self._ranks = ranks
+        self._clock = clock
         self._log: dict[Stream, array[int]] = {}  # a byte an epoch, as long as the last use
         self._now: dict[Stream, Answer] = {}  # of the current epoch
-        self._epochs = 0
+        self._epochs = 0  # length of the log
         self._first: dict[Stream, int] = {}
         self._version: dict[Stream, int] = {}
         self._ages: dict[Stream, int | None] = {}  # in the current epoch, when the answer was given
         self._counts: dict[Stream, list[int]] = {}  # skips and sends of each stream so far
-        self.epoch = -1
         self.max_age = 0  # of the oldest history used in the current epoch
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Open the log of an epoch."""
-        self.epoch = epoch
-        self._epochs = epoch + 1
+    def begin_epoch(self) -> None:
+        """Open the log of the clock's epoch."""
+        self._epochs = self._clock.epoch + 1
         self._now = {}
         self._ages = {}
         self.max_age = 0
 
     def age(self, stream: Stream) -> int | None:
         """Age of what receivers hold; None before the first send."""
-        return self.epoch - self._version[stream] if stream in self._version else None
+        return self._clock.epoch - self._version[stream] if stream in self._version else None
 
     def since_first(self, stream: Stream) -> int:
         """Epochs since the stream's first send."""
-        return self.epoch - self._first[stream]
+        return self._clock.epoch - self._first[stream]
 
     def note(self, stream: Stream, answer: Answer, *, needed: bool = True) -> None:
         """The agreed answer of a use; the age of a history that nobody needs does not count.
 
         After LATER the version is this epoch's, but this epoch goes on with the one before.
         """
-        assert self.epoch >= 0, "begin_epoch comes before the first exchange"
+        assert self._clock.epoch >= 0, "begin_epoch comes before the first exchange"
         if stream in self._now:
             raise UserError(
                 f"layer {stream.layer} was exchanged twice in one {stream.direction} pass; "
@@ -60,10 +60,10 @@ class Decisions:
         if answer != SEND and needed and age is not None:
             self.max_age = max(self.max_age, age)
         if answer != SKIP:
-            self._version[stream] = self.epoch
-            self._first.setdefault(stream, self.epoch)
+            self._version[stream] = self._clock.epoch
+            self._first.setdefault(stream, self._clock.epoch)
         self._now[stream] = answer
-        self._enter(self.epoch, stream, answer)
+        self._enter(self._clock.epoch, stream, answer)
 
     def sent(self) -> dict[Stream, tuple[int, int]]:
         """First and last send of every stream."""
@@ -96,17 +96,17 @@ class Decisions:
     def as_array(self) -> npt.NDArray[np.int8]:
         """`[epochs, layers, 2, p]`: 1 SEND, 0 SKIP, 2 LATER, −1 where a stream was not used."""
         layers = 1 + max((stream.layer for stream in self.streams()), default=-1)
-        found = np.full((self._epochs, layers, len(DIRECTIONS), self._ranks), UNUSED, np.int8)
+        log = np.full((self._epochs, layers, len(DIRECTIONS), self._ranks), UNUSED, np.int8)
         for stream, answers in self._log.items():
-            found[: len(answers), stream.layer, DIRECTIONS.index(stream.direction), stream.owner] = answers
-        return found
+            log[: len(answers), stream.layer, DIRECTIONS.index(stream.direction), stream.owner] = answers
+        return log
 
-    def restore(self, found: npt.NDArray[np.int8]) -> None:
+    def restore(self, log: npt.NDArray[np.int8]) -> None:
         """Take over the log of an earlier process; versions come with the histories."""
-        self._epochs = len(found)
-        for epoch, layer, side, owner in np.argwhere(found != UNUSED).tolist():
+        self._epochs = len(log)
+        for epoch, layer, side, owner in np.argwhere(log != UNUSED).tolist():
             stream = Stream(layer, DIRECTIONS[side], owner)
-            self._enter(epoch, stream, Answer(found[epoch, layer, side, owner]))
+            self._enter(epoch, stream, Answer(log[epoch, layer, side, owner]))
 
     def _enter(self, epoch: int, stream: Stream, answer: Answer) -> None:
         answers = self._log.setdefault(stream, array("b"))

@@ -1,7 +1,7 @@
 """Delivery: payloads cross, one use of a stream at a time.
 
 Encodes what this rank sends, seals it, moves it, checks and decodes what arrives, and falls back on history
-where an owner skips. Knows the codec and the transport, and nothing of where payloads come from or go to.
+where an owner skips. Knows the codec and the group, and nothing of where payloads come from or go to.
 """
 
 from __future__ import annotations
@@ -36,20 +36,26 @@ class Outgoing:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """What receivers go on with where an owner does not send."""
+
+    history: History | None = None  # where they remember; None where nothing is ever stale
+    absent: bool = False  # with nothing: remote rows count as zero
+    max_age: int = 0  # of what may be recalled
+
+
+@dataclass(frozen=True)
 class Use:
     """One use of the streams of a layer and direction: who sends, and what it is counted as."""
 
     layer: int
     direction: Direction
     sends: Sequence[bool]  # [p] whose payload crosses in this transfer; the same on all ranks
-    sequence: int  # number of this use, the same on all ranks
+    sequence: int  # number of this use, the same on all ranks, from 1
     epoch: int
-    history: History | None = None  # where receivers remember; None where nothing is ever stale
-    absent: bool = False  # remote rows count as zero
-    max_age: int = 0  # of what may be recalled
+    recall: Recall = Recall()
     purpose: Purpose = "payload"
     background: bool = False  # travels while the caller computes; nothing is recalled
-    echo: list[torch.Tensor] | None = None  # takes what this rank sends, as receivers will see it
 
     def entry(self, owner: int) -> Entry:
         """The ledger's entry for what `owner` sends."""
@@ -59,13 +65,9 @@ class Use:
         """The stream of an owner."""
         return Stream(self.layer, self.direction, owner)
 
-    def header(self, owner: int, wire: torch.Tensor) -> Header | None:
-        """What a payload of `owner`, encoded like `wire`, must say of itself."""
-        return Payload(self.sequence, self.stream(owner), self.epoch).header(wire, owner)
-
     def recalls(self, owner: int) -> bool:
         """Whether receivers go on with their history of `owner`."""
-        return not (self.sends[owner] or self.absent or self.background)
+        return not (self.sends[owner] or self.recall.absent or self.background)
 
 
 class Delivery:
@@ -76,26 +78,29 @@ class Delivery:
         self.encoder = encoder
         self._health = health
 
-    def broadcast(self, outgoing: Outgoing, rows: Sequence[int], use: Use) -> Arrivals:
+    def broadcast(
+        self, outgoing: Outgoing, rows: Sequence[int], use: Use, echo: list[torch.Tensor] | None = None
+    ) -> Arrivals:
         """One payload for everyone, owner after owner (Algorithm 3, lines 5-14).
 
         `rows[j]` is the number of rows of owner `j`. The first broadcast starts here; the broadcast of
         the next owner is under way while the caller works on the current one. In the background all start
         here. An owner that skips makes no round, and receives in the rounds of the others (Figure 13).
+        `echo` takes what this rank sends, as receivers will see it.
         """
         group, own, payload = self._group, self._group.rank, outgoing.payloads[0]
         owners = [rank for rank in range(group.size) if use.sends[rank] and rows[rank]]
-        mine = self._encode(payload, outgoing.weights[0], EVERYONE, use) if own in owners else None
+        mine = self._encode(payload, outgoing.weights[0], EVERYONE, use, echo) if own in owners else None
         started: dict[int, tuple[Header | None, torch.Tensor, Handle]] = {}
 
         def start(place: int) -> None:
             if place < len(owners):
                 owner = owners[place]
                 if mine is not None and owner == own:
-                    header = use.header(own, mine)
+                    header = self._header(own, mine, use)
                     message = seal([mine], [header], payload.device)
                 else:
-                    header = use.header(owner, self.encoder.wire(rows[owner], payload, use.epoch))
+                    header = self._header(owner, self.encoder.wire(rows[owner], payload, use.epoch), use)
                     message = blank([header], payload.device)
                 handle = group.broadcast(
                     message, owner, use.entry(owner), overhead=PAYLOAD_HEADER, background=use.background
@@ -119,7 +124,9 @@ class Delivery:
             start(place)
         return arrivals()
 
-    def all_to_all(self, outgoing: Outgoing, rows: Sequence[int], use: Use) -> Arrivals:
+    def all_to_all(
+        self, outgoing: Outgoing, rows: Sequence[int], use: Use, echo: list[torch.Tensor] | None = None
+    ) -> Arrivals:
         """One payload for each receiver, all at once; `rows[j]` arrive from owner `j`.
 
         The transfer starts here; the first `next` of the returned iterator waits for it.
@@ -135,10 +142,12 @@ class Delivery:
         coming: list[Header | None] = [None] * group.size
         for rank in others:
             if use.sends[own]:
-                wires.append(self._encode(outgoing.payloads[rank], outgoing.weights[rank], rank, use))
-                going[rank] = use.header(own, wires[-1])
+                payload, weight = outgoing.payloads[rank], outgoing.weights[rank]
+                wires.append(self._encode(payload, weight, rank, use, echo))
+                going[rank] = self._header(own, wires[-1], use)
             if use.sends[rank] and rows[rank]:
-                coming[rank] = use.header(rank, self.encoder.wire(rows[rank], sample, use.epoch))
+                like = self.encoder.wire(rows[rank], sample, use.epoch)
+                coming[rank] = self._header(rank, like, use)
         sealed = seal(wires, [going[rank] for rank in others if use.sends[own]], sample.device)
         received = blank(coming, sample.device)
         handle = group.all_to_all(
@@ -175,21 +184,32 @@ class Delivery:
             if owner != self._group.rank and count and use.recalls(owner):
                 yield owner, self._recall(owner, use)
 
-    def _encode(self, payload: torch.Tensor, weight: torch.Tensor, receiver: int, use: Use) -> torch.Tensor:
+    def _header(self, owner: int, wire: torch.Tensor, use: Use) -> Header | None:
+        """What a payload of `owner`, encoded like `wire`, must say of itself."""
+        payload = Payload(use.sequence, use.stream(owner), use.epoch)
+        return payload.header(wire, self._group.members[owner])
+
+    def _encode(
+        self,
+        payload: torch.Tensor,
+        weight: torch.Tensor,
+        receiver: int,
+        use: Use,
+        echo: list[torch.Tensor] | None,
+    ) -> torch.Tensor:
+        """What crosses for a payload, which is looked at before."""
         if not len(payload):
             return self.encoder.wire(0, payload, use.epoch)
         stream = use.stream(self._group.rank)
-        if (
-            self.encoder.codec.lossless
-        ):  # the others look at every value anyway, and refuse what they cannot encode
+        if self.encoder.codec.lossless:  # the others look at every value anyway, and refuse some
             self._health.check_payload(payload, stream, use.epoch)
         try:
             wire = self.encoder.encode(payload, weight, stream, receiver, use.epoch)
         except UserError as error:  # nobody waits in vain: zeros cross, and the epoch ends with this error
             self._health.note(str(error))
             wire = self.encoder.encode(torch.zeros_like(payload), weight, stream, receiver, use.epoch)
-        if use.echo is not None:
-            use.echo.append(self.encoder.decode(wire, len(payload), payload, use.epoch))
+        if echo is not None:
+            echo.append(self.encoder.decode(wire, len(payload), payload, use.epoch))
         return wire
 
     def _open(
@@ -197,16 +217,18 @@ class Delivery:
     ) -> torch.Tensor:
         """The payload of a message, as receivers see it and remember it."""
         expected = self.encoder.wire(rows, like, use.epoch)
-        wire = header.check(message, self._group.rank).view(expected.dtype).view(expected.shape)
+        content = header.check(message, self._group.members[self._group.rank])
+        wire = content.view(expected.dtype).view(expected.shape)
         payload = self.encoder.decode(wire, rows, like, use.epoch)
-        if use.history is not None:
-            use.history.push(use.stream(owner), payload, use.epoch)
+        if use.recall.history is not None:
+            use.recall.history.push(use.stream(owner), payload, use.epoch)
         return payload
 
     def _recall(self, owner: int, use: Use) -> torch.Tensor:
-        assert use.history is not None, "a policy that skips keeps history"
-        assert use.epoch - use.history.version(use.stream(owner)) <= use.max_age, "older than the bound"
-        return use.history.pull(use.stream(owner))
+        history, stream = use.recall.history, use.stream(owner)
+        assert history is not None, "a policy that skips keeps history"
+        assert use.epoch - history.version(stream) <= use.recall.max_age, "older than the bound"
+        return history.pull(stream)
 
     def _count_raw(self, payloads: Sequence[torch.Tensor], use: Use) -> None:
         """Bytes of what is sent, before the codec."""

@@ -55,7 +55,7 @@ class FullGraph:
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
         self.group.begin_epoch(epoch)
-        self.crossing.begin_epoch(epoch)
+        self.crossing.begin_epoch()
 
     @contextmanager
     def exact(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""What an exchange remembers, as tensors and plain values: all that a checkpoint needs to go on bit for bit.
+"""What a crossing remembers, as tensors and plain values: all that a checkpoint needs to go on bit for bit.
 
-    tensors, plain = save(crossing)      # at the end of an epoch
-    load(crossing, tensors, plain)       # in a fresh exchange with the same plan, policies, codecs and ranks
+    state = crossing.state()      # at the end of an epoch
+    crossing.restore(state)       # in a fresh one with the same plan, policies, codecs and ranks
 
 Histories, the copies that drift is measured by and the residuals of error feedback are all stores of payloads
 by stream; a tensor is named `store/layer.direction.owner`.
@@ -10,53 +10,66 @@ by stream; a tensor is named `store/layer.direction.owner`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from sancus.comm.ledger import DIRECTIONS, Stream
-from sancus.exchange.crossing import Crossing
+from sancus.exchange.agreement import Agreement
+from sancus.exchange.decisions import Decisions
+from sancus.exchange.memory import Memory
 
-Tensors = dict[str, torch.Tensor]
+
+@dataclass(frozen=True)
+class State:
+    """Tensors and plain values of one rank, and the log of decisions, which all ranks have in common.
+
+    Checkpoints keep the two apart, so either may be left out; what is not there is not restored.
+    """
+
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    plain: Mapping[str, Any] = field(default_factory=dict)
+    decisions: npt.NDArray[np.int8] | None = None
 
 
-def save(crossing: Crossing) -> tuple[Tensors, dict[str, Any]]:
-    """Everything of one rank. What travels in the background is waited for first."""
-    crossing.drain()
-    tensors: Tensors = {}
+def save(memory: Memory, decisions: Decisions, agreement: Agreement) -> State:
+    """Everything of one rank, when nothing is under way any more."""
+    tensors: dict[str, torch.Tensor] = {}
     versions: dict[str, int] = {}
-    for store, history in crossing.stores().items():
+    for store, history in memory.stores().items():
         for stream in history.streams():
             name = f"{store}/{write_stream(stream)}"
             tensors[name] = history.pull(stream)
             versions[name] = history.version(stream)
-    decisions = crossing.decisions
     plain = {
         "versions": versions,
         "sent": {write_stream(stream): list(epochs) for stream, epochs in decisions.sent().items()},
-        "sequence": crossing.sequence,
-        "agreement": crossing.agreement.sequence,
-        "drift": {write_stream(stream): drift for stream, drift in crossing.agreement.drift.items()},
+        "drift": {write_stream(stream): drift for stream, drift in agreement.drift.items()},
         "measured": [
-            [epoch, write_stream(stream), drift]
-            for (epoch, stream), drift in crossing.agreement.measured.items()
+            [epoch, write_stream(stream), drift] for (epoch, stream), drift in agreement.measured.items()
         ],
     }
-    return tensors, plain
+    return State(tensors, plain, decisions.as_array())
 
 
-def load(crossing: Crossing, tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]) -> None:
-    """Put it into a crossing that has sent nothing yet."""
-    for name, tensor in tensors.items():
+def load(
+    state: State, memory: Memory, decisions: Decisions, agreement: Agreement, device: torch.device
+) -> None:
+    """Put it where nothing was sent yet; values of other names, which older checkpoints have, are ignored."""
+    plain = state.plain
+    for name, tensor in state.tensors.items():
         store, _, stream = name.rpartition("/")
-        crossing.store(store).push(read_stream(stream), tensor.to(crossing.device), plain["versions"][name])
-    for stream, (first, version) in plain["sent"].items():
-        crossing.decisions.restore_sent(read_stream(stream), first, version)
-    crossing.sequence = plain["sequence"]
-    crossing.agreement.sequence = plain["agreement"]
-    crossing.agreement.drift = {read_stream(stream): drift for stream, drift in plain["drift"].items()}
-    for epoch, stream, drift in plain["measured"]:
-        crossing.agreement.measured[epoch, read_stream(stream)] = drift
+        memory.store(store).push(read_stream(stream), tensor.to(device), plain["versions"][name])
+    for stream, (first, version) in plain.get("sent", {}).items():
+        decisions.restore_sent(read_stream(stream), first, version)
+    agreement.drift |= {read_stream(stream): drift for stream, drift in plain.get("drift", {}).items()}
+    for epoch, stream, drift in plain.get("measured", []):
+        agreement.measured[epoch, read_stream(stream)] = drift
+    if state.decisions is not None:
+        decisions.restore(state.decisions)
 
 
 def write_stream(stream: Stream) -> str:

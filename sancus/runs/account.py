@@ -12,6 +12,8 @@ import torch
 
 from sancus.comm.records import gather_json
 from sancus.config.settings import Config
+from sancus.exchange.figures import run_log
+from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.models.contract import traits_of
@@ -133,12 +135,13 @@ class Account:
             itemsize = getattr(torch, config.training.dtype).itemsize
             plan, rank = exchange.plan, self.job.world.rank
             predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
+        figures = exchange.crossing.figures()
         return {
             "peak": runfiles.peak_memory(),
-            "history": exchange.crossing.history.nbytes,
+            "history": figures.history_bytes,
             "predicted": predicted,
-            "drift": exchange.crossing.drift.nbytes,
-            "residual": exchange.crossing.residual_bytes,
+            "drift": figures.drift_bytes,
+            "residual": figures.residual_bytes,
         }
 
     def settings(self) -> dict[str, Any]:
@@ -147,10 +150,10 @@ class Account:
 
     def bill(self) -> Bill:
         """What all ranks communicated since the run began, earlier processes included."""
-        job, decisions = self.job, self.job.trainer.exchange.crossing.decisions
+        job, counts = self.job, run_log(self.job.trainer.exchange.crossing).counts
         records = gather_json(job.group, job.group.ledger.record(), job.device)
         decided: dict[StreamKey, tuple[int, int]] = {}
-        decided |= {(s.layer, s.direction, s.owner): decisions.counts_of(s) for s in decisions.streams()}
+        decided |= {(s.layer, s.direction, s.owner): count for s, count in counts.items()}
         bill = join_ledgers(records, decided)
         bill.merge(self._earlier)
         return bill
@@ -159,7 +162,7 @@ class Account:
         """What goes into a checkpoint; all ranks take part."""
         bill, job, trainer = self.bill(), self.job, self.job.trainer
         return {
-            "decisions": trainer.exchange.crossing.decisions.as_array().tolist(),
+            "decisions": run_log(trainer.exchange.crossing).decisions.tolist(),
             "communication": bill.to_dict(trainer.next_epoch - self._bill_from, job.world.size),
             "bill_from": self._bill_from,
             "seconds_total": self._seconds_before + time.perf_counter() - self._started,
@@ -177,8 +180,8 @@ class Account:
         if carried["ranks"] != self.job.world.size:
             self._bill_from = self.job.trainer.next_epoch
             return False
-        decisions = self.job.trainer.exchange.crossing.decisions
-        decisions.restore(np.array(carried["decisions"], np.int8))
+        decisions = np.array(carried["decisions"], np.int8)
+        self.job.trainer.exchange.crossing.restore(State(decisions=decisions))
         self._earlier = Bill.from_dict(_without_decisions(carried["communication"]))
         self._bill_from = carried["bill_from"]
         return True

@@ -24,7 +24,7 @@ from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.exchange.constant_input import ConstantInput, ConstantRows
-from sancus.exchange.crossing import Crossing
+from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import to_rank_zero
 from sancus.exchange.labels import LabelInput
@@ -179,12 +179,14 @@ def make_exchange(
         {side: build("policy", POLICIES, spec) for side, spec in policies.items()},
         {side: build("codec", CODECS, spec) for side, spec in codecs.items()},
         needed(plan, group, device),
-        agree=factors.agree,
-        feedback=factors.error_feedback,
-        configuration=config.digest(),
-        seed=config.training.seed,
-        epochs=config.training.epochs,
-        device=device,
+        CrossingSettings(
+            factors.agree,
+            factors.error_feedback,
+            config.digest(),
+            config.training.seed,
+            config.training.epochs,
+        ),
+        device,
     )
     mover = Mover(plan, {PARTS: group}.__getitem__, crossing, factors.clip)
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)

@@ -17,6 +17,7 @@ from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config.settings import Config, flatten
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
+from sancus.exchange.figures import run_log
 from sancus.launch import world as launch
 from sancus.launch.interrupt import Interrupt, Stopped
 from sancus.launch.world import World
@@ -185,8 +186,7 @@ class Session:
         logits = job.gather_rows(trainer.logits())
         bill = self.account.bill()
         memory = gather_json(job.group, self.account.memory(), job.device)
-        crossing = trainer.exchange.crossing
-        measured = gather_json(job.group, crossing.agreement.record(), job.device)
+        measured = gather_json(job.group, run_log(trainer.exchange.crossing).measured, job.device)
         if self.out is None or logits is None:
             return None
         run = self.account.describe(bill, memory)
@@ -202,7 +202,7 @@ class Session:
     def _write_files(self, out: Path, run: dict[str, Any], logits: torch.Tensor, measured: list[Any]) -> None:
         """What rank 0 leaves at the end."""
         trainer = self.job.trainer
-        decisions = trainer.exchange.crossing.decisions.as_array()
+        decisions = run_log(trainer.exchange.crossing).decisions
         drift = join_drift(measured, decisions.shape)
         runfiles.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
         prediction = trainer.task.predictions(logits)

@@ -21,14 +21,13 @@ class StreamLog:
         """A new file, or what an earlier process wrote of the epochs before `first_epoch`."""
         folder.mkdir(parents=True, exist_ok=True)
         self._lines = EpochLines(folder / f"rank-{rank}.jsonl", first_epoch)
-        self._rank = rank
 
     def write(self, trainer: Trainer) -> None:
         """The epoch that just ended."""
         crossing = trainer.exchange.crossing
         streams = [
-            [stream.layer, stream.direction, answer.name, age, crossing.agreement.drifts.get(stream)]
-            for stream, answer, age in crossing.decisions.of_epoch(self._rank)
+            [row.stream.layer, row.stream.direction, row.answer.name, row.age, row.drift]
+            for row in crossing.figures().streams
         ]
         line = {"epoch": crossing.clock.epoch} | {name: trainer.figures[name] for name in FIGURES}
         self._lines.append(line | {"streams": streams})

@@ -112,16 +112,16 @@ class Trainer:
         """Tell all ranks of this one's epoch, hear theirs; the record of the run, the same on all ranks."""
         crossing = self.exchange.crossing
         checks = self.settings.check and (epoch + 1) % self.settings.check == 0
-        place = (*crossing.agreement.place(), checksum(self.model) if checks else 0)
+        crossed = crossing.figures()
+        place = (*crossed.place, checksum(self.model) if checks else 0)
         mine = Statement(self.figures, score, self.stop_signal(), crossing.health.bad, place)
         statements = self._consensus.reach(mine)
         self.stopped_by = max(one.signal for one in statements)
-        sends, skips = crossing.decisions.counts()
         record = combine(statements, evaluated=evaluated) | {
             "epoch": epoch,
-            "sends": sends,
-            "skips": skips,
-            "max_age": crossing.decisions.max_age,
+            "sends": crossed.sends,
+            "skips": crossed.skips,
+            "max_age": crossed.max_age,
         }
         return {name: record[name] for name in METRICS}
 
@@ -131,7 +131,7 @@ class Trainer:
 
     def _figures_of_epoch(self, loss: float) -> dict[str, float]:
         """What only this rank knows of the epoch that just ended."""
-        ledger, crossing = self._ledger, self.exchange.crossing
+        ledger, crossed = self._ledger, self.exchange.crossing.figures()
         totals: dict[str, float] = {
             "wire_bytes": ledger.wire_of("payload"),
             "raw_bytes": sum(ledger.raw.values()),
@@ -143,11 +143,10 @@ class Trainer:
         }
         figures = {name: total - self._totals.get(name, 0.0) for name, total in totals.items()}
         self._totals = totals
-        drift = max(crossing.agreement.drifts.values(), default=None)
         return figures | {
             "loss": loss,
-            "history_bytes": crossing.history.nbytes,
-            "max_drift": UNMEASURED if drift is None else drift,
+            "history_bytes": crossed.history_bytes,
+            "max_drift": UNMEASURED if crossed.max_drift is None else crossed.max_drift,
         }
 
     def _out_of_patience(self) -> bool:

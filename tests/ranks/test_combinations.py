@@ -14,6 +14,7 @@ from sancus.codecs import CODECS
 from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Ledger
 from sancus.config.settings import Config, FactorSettings
+from sancus.exchange.figures import run_log
 from sancus.exchange.volume import stream_columns
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
@@ -55,7 +56,7 @@ def walk(group: Group, folder: str) -> dict[Combination, dict[str, Any]]:
             "wire": [record["wire_bytes"] for record in records],
             "ages": [record["max_age"] for record in records],
             "caps": [policy.max_age for policy in crossing.policies.values()],
-            "decisions": crossing.decisions.as_array(),
+            "decisions": run_log(crossing).decisions,
             "rows": [[m.rows_out for r, m in enumerate(leg.make) if r != group.rank] for leg in legs],
             "columns": columns,
         }

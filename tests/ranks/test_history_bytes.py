@@ -47,7 +47,7 @@ def measure(group: Group, folder: str) -> list[tuple[int, int]]:
         exchange = trainer.exchange
         columns = stream_columns(SHAPE.widths(FEATURES, CLASSES), exchange.savings)
         predicted = history_bytes(exchange.plan, group.rank, columns, exchange.crossing.policies, 4)
-        found.append((exchange.crossing.history.nbytes, predicted))
+        found.append((exchange.crossing.figures().history_bytes, predicted))
     return found
 
 

@@ -12,6 +12,7 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
+from sancus.exchange.figures import run_log
 from sancus.graphs.graph import Graph
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
@@ -93,8 +94,8 @@ def train_settings(group: Group, folder: str, settings: list[Setting]) -> list[d
                 "weights": weights,
                 "losses": [record["loss"] for record in records],
                 "ages": [record["max_age"] for record in records],
-                "decisions": trainer.exchange.crossing.decisions.as_array(),
-                "history": trainer.exchange.crossing.history.nbytes,
+                "decisions": run_log(trainer.exchange.crossing).decisions,
+                "history": trainer.exchange.crossing.figures().history_bytes,
             }
         )
     return notes
@@ -183,7 +184,7 @@ def hold_still(group: Group, folder: str) -> list[np.ndarray]:
         shard = open_shard(Path(folder), group.rank)
         trainer = make_trainer(config, shard, group, torch.device("cpu"))
         trainer.run()
-        found.append(trainer.exchange.crossing.decisions.as_array())
+        found.append(run_log(trainer.exchange.crossing).decisions)
     return found
 
 

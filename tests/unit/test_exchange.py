@@ -16,17 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sancus.comm.alone import Alone
+from sancus.comm.clock import Clock
 from sancus.comm.errors import DisagreementError
 from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.agreement import Agreement
+from sancus.exchange.crossing import CrossingSettings
 from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
+from sancus.exchange.figures import run_log
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.history import History
+from sancus.exchange.state import State
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.models.settings import ModelSettings
@@ -181,9 +185,11 @@ def test_drift_of_nothing_is_nothing() -> None:
 
 
 def test_decisions_as_array_and_back() -> None:
-    decisions = Decisions(3)
+    clock = Clock()
+    decisions = Decisions(3, clock)
     for epoch, sends in enumerate([(1, 1, 1), (0, 1, 0)]):
-        decisions.begin_epoch(epoch)
+        clock.begin_epoch(epoch)
+        decisions.begin_epoch()
         for owner, send in enumerate(sends):
             decisions.note(Stream(1, "backward", owner), bool(send))
     array = decisions.as_array()
@@ -193,25 +199,28 @@ def test_decisions_as_array_and_back() -> None:
     assert decisions.counts() == (1, 2) and decisions.max_age == 1
     assert decisions.counts_of(Stream(1, "backward", 0)) == (1, 1)
 
-    other = Decisions(3)
+    other = Decisions(3, clock)
     other.restore(array)
     np.testing.assert_array_equal(other.as_array(), array)
-    other.begin_epoch(2)
+    clock.begin_epoch(2)
+    other.begin_epoch()
     assert all(other.age(stream) is None for stream in other.streams())  # the histories are gone
     assert other.counts_of(Stream(1, "backward", 1)) == (2, 0)
 
 
 def test_ages_count_from_the_last_send() -> None:
-    decisions = Decisions(1)
+    clock = Clock()
+    decisions = Decisions(1, clock)
     ages: list[tuple[int | None, int]] = []
     for epoch, send in enumerate([True, False, False, True, False]):
-        decisions.begin_epoch(epoch)
+        clock.begin_epoch(epoch)
+        decisions.begin_epoch()
         before = decisions.age(HERE)
         decisions.note(HERE, send)
         ages.append((before, decisions.max_age))
     assert ages == [(None, 0), (1, 1), (2, 2), (3, 0), (1, 1)]
     assert decisions.since_first(HERE) == 4
-    assert Decisions(2).as_array().shape == (0, 0, 2, 2)
+    assert Decisions(2, Clock()).as_array().shape == (0, 0, 2, 2)
 
 
 # Agreement: how many messages
@@ -238,13 +247,14 @@ def test_agreements_cost_what_they_say(forward: str, agree: Any, gathers: int) -
             return original(*given)
 
         group.all_gather = counting  # type: ignore[method-assign, assignment]
-        decisions = Decisions(group.size)
+        decisions = Decisions(group.size, group.clock)
         specs = dict(zip(DIRECTIONS, (forward, "always"), strict=True))
         policies = {side: build("policy", POLICIES, spec) for side, spec in specs.items()}
         needed: dict[Direction, list[bool]] = {side: [True] * group.size for side in DIRECTIONS}
         agreement = Agreement(policies, group, decisions, needed, agree=agree)
         for epoch in range(4):
-            decisions.begin_epoch(epoch)
+            group.clock.begin_epoch(epoch)
+            decisions.begin_epoch()
             agreement.begin_epoch()
             for layer in range(2):
                 agreement.decide(layer, "forward", 0.3)
@@ -256,17 +266,18 @@ def test_agreements_cost_what_they_say(forward: str, agree: Any, gathers: int) -
         assert bool(size) == bool(gathers)
 
 
-@pytest.mark.parametrize("what", ["configuration", "epoch", "stream"])
+@pytest.mark.parametrize("what", ["configuration", "stream"])
 def test_a_rank_at_another_place_is_named(what: str) -> None:
     def run(group: Group) -> None:
         odd = group.rank == 1
         policies = dict.fromkeys(DIRECTIONS, build("policy", POLICIES, "variation-gap"))
         needed: dict[Direction, list[bool]] = {side: [True] * 2 for side in DIRECTIONS}
-        decisions = Decisions(2)
+        decisions = Decisions(2, group.clock)
         configuration = b"other" if odd and what == "configuration" else b"mine"
         agreement = Agreement(policies, group, decisions, needed, configuration=configuration)
         for epoch in (0, 1):
-            decisions.begin_epoch(epoch + 1 if odd and what == "epoch" else epoch)
+            group.clock.begin_epoch(epoch)
+            decisions.begin_epoch()
             agreement.begin_epoch()
             agreement.decide(0, "forward", 0.3)
             agreement.decide(1, "forward", 0.3)
@@ -275,6 +286,17 @@ def test_a_rank_at_another_place_is_named(what: str) -> None:
     for outcome in run_threads(2, run):
         assert isinstance(outcome, DisagreementError)
         assert re.match(rf"rank 1 disagrees with rank 0 in epoch \d: its {what} is", str(outcome))
+
+
+def test_a_rank_in_another_epoch_is_named() -> None:
+    def run(group: Group) -> None:
+        group.clock.begin_epoch(4 + group.rank)
+        group.all_gather(torch.zeros(1))
+
+    for rank, outcome in enumerate(run_threads(2, run)):
+        assert isinstance(outcome, DisagreementError)
+        named = f"rank {rank}: all-gather 1: what came from rank {1 - rank} has label "
+        assert str(outcome).startswith(named)
 
 
 # The whole exchange, on threads
@@ -335,8 +357,8 @@ def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
             for layer, weight in ((1, None), (2, torch.ones(4, 2).double())):
                 exchange.propagate(rows, layer, weight, dropout=0.5)
             exchange.rows(rows, 3, dropout=0.5)
-            skips.append(exchange.crossing.decisions.counts()[1])
-        return skips, max(exchange.crossing.agreement.drifts.values(), default=None)
+            skips.append(exchange.crossing.figures().skips)
+        return skips, exchange.crossing.figures().max_drift
 
     for skips, drift in results(run_threads(2, run)):
         assert skips == [0, 6, 6] and drift == 0.0
@@ -401,8 +423,78 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
         own, other = (Stream(1, "forward", rank) for rank in (group.rank, 1 - group.rank))
         leg = exchange.plan.forward
         meant = leg.make[1 - group.rank].apply(rows)
-        return exchange.crossing.drift.sent.pull(own), exchange.crossing.history.pull(other), meant
+        memory = exchange.crossing.memory
+        return memory.drift.sent.pull(own), memory.history.pull(other), meant
 
     (kept, _, meant), (_, held, _) = results(run_threads(2, run))
     torch.testing.assert_close(kept, held, rtol=0, atol=0)
     assert not torch.allclose(kept, meant)
+
+
+# What is remembered
+
+
+@pytest.fixture(scope="module")
+def two_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shards_of(awkward_graph(), "random", 2, tmp_path_factory.mktemp("two"))
+
+
+def test_an_older_checkpoint_with_counters_of_its_own_is_still_read(two_shards: Path) -> None:
+    def run(group: Group) -> None:
+        flags = {
+            "plan": "halo",
+            "staleness": "variation-gap:gap=0.5",
+            "codec": "int8",
+            "error_feedback": True,
+        }
+        exchange, resumed = (exchange_of(group, two_shards, **flags) for _ in range(2))
+        rows = torch.ones(len(exchange.nodes), 3, dtype=torch.float64)
+        for epoch in range(3):
+            exchange.begin_epoch(epoch)
+            exchange.mover.aggregate(rows * (1 + epoch), 0, "forward")
+        state = exchange.crossing.state()
+        assert {name.split("/")[0] for name in state.tensors} == {"history", "drift", "residual"}
+        assert "sequence" not in state.plain and "agreement" not in state.plain
+        older = State(state.tensors, {**state.plain, "sequence": 7, "agreement": 2})
+        resumed.crossing.restore(older)
+        resumed.crossing.restore(State(decisions=state.decisions))
+        after = resumed.crossing.state()
+        assert after.plain == state.plain and np.array_equal(after.decisions, state.decisions)
+        assert all(torch.equal(after.tensors[name], tensor) for name, tensor in state.tensors.items())
+        outcomes = []
+        for each in (exchange, resumed):
+            each.begin_epoch(3)
+            outcomes.append(each.aggregate(rows * 9, 0, "forward"))
+        assert torch.equal(*outcomes)
+        assert exchange.crossing.figures().streams == resumed.crossing.figures().streams
+
+    results(run_threads(2, run))
+
+
+def test_figures_of_an_epoch(two_shards: Path) -> None:
+    def run(group: Group) -> None:
+        exchange = exchange_of(group, two_shards, plan="halo", staleness="epoch-fixed:bound=1")
+        rows = torch.ones(len(exchange.nodes), 3, dtype=torch.float64)
+        answers = []
+        for epoch in range(3):
+            exchange.begin_epoch(epoch)
+            exchange.mover.aggregate(rows, 0, "forward")
+            figures = exchange.crossing.figures()
+            answers.append((figures.sends, figures.skips, figures.max_age))
+            (own,) = figures.streams
+            assert own.stream == Stream(0, "forward", group.rank)
+            assert figures.place[:2] == (group.number, epoch)
+            assert figures.history_bytes > 0 and figures.max_drift is None
+        assert answers == [(2, 0, 0), (0, 2, 1), (2, 0, 0)]
+        log = run_log(exchange.crossing)
+        assert log.counts[Stream(0, "forward", 0)] == (2, 1)
+        assert log.decisions[:, 0, 0, :].tolist() == [[1, 1], [0, 0], [1, 1]]
+
+    results(run_threads(2, run))
+
+
+def test_settings_of_a_crossing_are_checked() -> None:
+    with pytest.raises(ValueError, match="agree must be one of layer, epoch, not 'never'"):
+        CrossingSettings(agree="never")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="epochs must be at least 0, not -1"):
+        CrossingSettings(epochs=-1)

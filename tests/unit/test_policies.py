@@ -60,13 +60,14 @@ def walk(
     drift: Drift,
     agree: Agree,
 ) -> Course:
-    decisions, course = Decisions(group.size), Course()
+    decisions, course = Decisions(group.size, group.clock), Course()
     agreement = Agreement(policies, group, decisions, needed, agree=agree, configuration=b"test")
     held: dict[Stream, int] = {}
     places: list[tuple[int, Direction]] = [(layer, "forward") for layer in range(layers)]
     places += [(layer, "backward") for layer in reversed(range(layers))]
     for epoch in range(epochs):
-        decisions.begin_epoch(epoch)
+        group.clock.begin_epoch(epoch)
+        decisions.begin_epoch()
         agreement.begin_epoch()
         for layer, direction in places:
             mine = Stream(layer, direction, group.rank)
@@ -487,12 +488,13 @@ def test_different_answers_are_found_when_the_epoch_begins() -> None:
     reached: list[list[int]] = [[] for _ in range(4)]
 
     def run(group: Group) -> None:
-        decisions = Decisions(4)
+        decisions = Decisions(4, group.clock)
         policies: dict[Direction, Any] = dict.fromkeys(DIRECTIONS, Rogue(group.rank))
         needed: dict[Direction, list[bool]] = {side: [True] * 4 for side in DIRECTIONS}
         agreement = Agreement(policies, group, decisions, needed)
         for epoch in range(5):
-            decisions.begin_epoch(epoch)
+            group.clock.begin_epoch(epoch)
+            decisions.begin_epoch()
             agreement.begin_epoch()
             reached[group.rank].append(epoch)
             agreement.decide(0, "forward")

@@ -19,7 +19,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from sancus.errors import UserError
-from sancus.exchange import state as exchange_state
+from sancus.exchange.state import State
 from sancus.runs.checkpoints import durable
 from sancus.training.evaluation import Best
 from sancus.training.trainer import Trainer
@@ -75,11 +75,12 @@ def unpack(files: Files, trainer: Trainer) -> dict[str, Any]:
 
 def pack_rank(trainer: Trainer) -> bytes:
     """What only this rank has: the exchange's memory, and the random state."""
-    tensors, plain = exchange_state.save(trainer.exchange.crossing)
+    state = trainer.exchange.crossing.state()
+    tensors = dict(state.tensors)
     tensors[RANDOM] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
-    return save_tensors(_contiguous(tensors), {PLAIN: json.dumps(plain)})
+    return save_tensors(_contiguous(tensors), {PLAIN: json.dumps(state.plain)})
 
 
 def unpack_rank(path: Path, trainer: Trainer) -> None:
@@ -92,7 +93,7 @@ def unpack_rank(path: Path, trainer: Trainer) -> None:
         random = tensors.pop(CUDA_RANDOM)
         if torch.cuda.is_available():
             torch.cuda.set_rng_state(random)
-    exchange_state.load(trainer.exchange.crossing, tensors, plain)
+    trainer.exchange.crossing.restore(State(tensors, plain))
 
 
 def rank_file(rank: int) -> str:

@@ -1,0 +1,76 @@
+"""What the rest of the program may know of a crossing: figures of an epoch, and the log of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from sancus.comm.ledger import Stream
+from sancus.staleness.base import Answer
+
+if TYPE_CHECKING:
+    from sancus.exchange.crossing import Crossing
+
+
+@dataclass(frozen=True)
+class StreamFigures:
+    """One stream of this rank in the current epoch."""
+
+    stream: Stream
+    answer: Answer
+    age: int | None  # of what receivers held when the answer was given; None before the first send
+    drift: float | None  # where it was measured
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The current epoch on one rank."""
+
+    sends: int  # over all owners
+    skips: int
+    max_age: int  # of the oldest history that was used
+    max_drift: float | None  # of the streams of this rank, where it was measured
+    history_bytes: int
+    drift_bytes: int
+    residual_bytes: int
+    place: tuple[int, ...]  # where this rank stands, the same on all ranks: see `Agreement.place`
+    streams: tuple[StreamFigures, ...]  # of this rank
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """All epochs so far, those of earlier processes included."""
+
+    decisions: npt.NDArray[np.int8]  # [epochs, layers, 2, p]: see `Decisions.as_array`
+    counts: dict[Stream, tuple[int, int]]  # sends and skips of every stream
+    measured: list[list[float]]  # what this rank measured: see `Agreement.record`
+
+
+def run_log(crossing: Crossing) -> RunLog:
+    """The log of a run; the decisions are the same on all ranks."""
+    decisions = crossing.decisions
+    counts = {stream: decisions.counts_of(stream) for stream in decisions.streams()}
+    return RunLog(decisions.as_array(), counts, crossing.agreement.record())
+
+
+def figures_of(crossing: Crossing, rank: int) -> Figures:
+    """The current epoch on one rank."""
+    decisions, agreement, memory = crossing.decisions, crossing.agreement, crossing.memory
+    sends, skips = decisions.counts()
+    return Figures(
+        sends,
+        skips,
+        decisions.max_age,
+        max(agreement.drifts.values(), default=None),
+        memory.history.nbytes,
+        memory.drift.nbytes,
+        memory.residual_bytes,
+        tuple(agreement.place()),
+        tuple(
+            StreamFigures(stream, answer, age, agreement.drifts.get(stream))
+            for stream, answer, age in decisions.of_epoch(rank)
+        ),
+    )
