@@ -35,17 +35,18 @@ from sancus.datasets.accept import accept
 from sancus.datasets.home import home
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange
-from sancus.exchange.gather import RankZero
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import Normalisation
 from sancus.graphs.shards import Shard
-from sancus.launch import world as launch
+from sancus.launch.backend import choose_backend
+from sancus.launch.world import ALONE, detect
 from sancus.models.build import Model
 from sancus.models.settings import ModelSettings
 from sancus.partitioners import PARTITIONERS
 from sancus.plugins import build, choices
 from sancus.runs import build as run
+from sancus.runs.predict import score
 from sancus.shards.cache import locked
 from sancus.shards.partition import build_shards
 from sancus.training.objective import Task
@@ -114,8 +115,8 @@ def settings(config: Config | Mapping[str, Any] | None = None, **flags: Any) -> 
 
 def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> Group:
     """Join the ranks that a launcher started; alone where there is no launcher."""
-    world = launch.detect(os.environ)
-    transport = run.connect(launch.choose_backend(backend, world, device), world or launch.ALONE, timeout)
+    world = detect(os.environ)
+    transport = run.connect(choose_backend(backend, world, device), world or ALONE, timeout)
     watch = Watch(transport.rank, transport.size, patience_of(timeout), lambda line: print(f"sancus: {line}"))
     watch.follow(transport, folder_of(os.environ))
     return transport
@@ -171,14 +172,6 @@ def make_exchange(
 def make_task(shard: Shard, transport: Group, config: Config | None = None) -> Task:
     """Loss and score of own rows, as shares of those of the whole graph."""
     return run.make_task(config or Config(), shard, transport, torch.device("cpu"))
-
-
-def score(task: Task, logits: torch.Tensor, exchange: Exchange) -> dict[str, float]:
-    """Scores of train, val and test over all ranks, from the logits `[n_i, C]` of own rows."""
-    fractions = task.score(logits, RankZero(exchange.group)).flatten()
-    exchange.group.all_reduce(fractions)
-    pairs = zip(("train", "val", "test"), fractions.view(-1, 2).tolist(), strict=True)
-    return {split: top / bottom if bottom else 0.0 for split, (top, bottom) in pairs}
 
 
 def train(

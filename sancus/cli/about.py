@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sancus.launch import world as launch
+from sancus.launch.exit_codes import EXIT_FAILED
 
 
 def list_plugins() -> None:
@@ -75,5 +75,5 @@ def doctor(*, self_test: bool = True) -> None:
         broken += [finding.what] if finding.state == "broken" else []
     if broken:
         console.print(f"broken: {', '.join(broken)}")
-        sys.exit(launch.EXIT_FAILED)
+        sys.exit(EXIT_FAILED)
     console.print("ready")

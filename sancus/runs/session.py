@@ -17,9 +17,8 @@ from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config.settings import Config, flatten
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
-from sancus.launch import world as launch
 from sancus.launch.interrupt import Interrupt, Stopped
-from sancus.launch.world import World
+from sancus.launch.world import RUN, World, attempt_of, run_name
 from sancus.metrics.drift_log import join_drift
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
@@ -93,7 +92,7 @@ class Session:
     def _open(self) -> None:
         """Find the run to go on with, if any, and the directory to write to; the same on all ranks."""
         config, environment = self.request.config, os.environ
-        run, attempt = launch.run_name(environment), launch.attempt(environment)
+        run, attempt = run_name(environment), attempt_of(environment)
 
         def open_directory() -> list[str | None]:
             source = runfiles.source_of(config.output, run, attempt)
@@ -125,7 +124,7 @@ class Session:
         saved = self._checkpoint()
         self.job.group.close()
         resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
-        if self.job.world.launcher != "local" and launch.RUN not in os.environ:
+        if self.job.world.launcher != "local" and RUN not in os.environ:
             resume += f", started by {self.job.world.launcher} as before"
         how = resume if saved else "nothing was saved"
         return Stopped(number, f"stopped by {name} after epoch {epoch}; {how}")

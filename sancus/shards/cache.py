@@ -17,51 +17,16 @@ from pathlib import Path
 
 import xxhash
 
-from sancus.config.presets import PRESETS
-from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, Speaker
 from sancus.datasets.home import home
-from sancus.datasets.open import check_source, fingerprint, open_graph
+from sancus.datasets.open import fingerprint, open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.order import Order
-from sancus.models import MODELS
-from sancus.models.contract import given_names
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Partitioner
-from sancus.plugins import build, load, parse, settings_of
-from sancus.runs import directory as runfiles
+from sancus.plugins import build
 from sancus.shards.partition import build_shards
-from sancus.trackers.base import check_tracker
-
-# Constructor arguments that a plug-in gets from us, not from the user's spec.
-OURS = {"plan": frozenset({"operator", "bench"})}
-# Plug-ins that need nothing to be made, and no torch: their settings are checked by making one.
-PURE = ("partitioner", "policy")
-# Specs of presets, which are right: to look at their classes would take the time to import torch.
-KNOWN = frozenset(value for preset in PRESETS.values() for value in preset.settings.values())
-
-
-def check(data: str, config: Config, *, launched: bool) -> None:
-    """Refuse what can be refused before anything is loaded or started.
-
-    `launched` says that a launcher started this process: another rank may be writing to `--out` by now, so
-    rank 0 checks it later, when it opens it.
-    """
-    if not is_shards(data):
-        check_source(data)
-    for kind, table, spec in [*config.factors.specs(), ("model", MODELS, config.model)]:
-        parsed = parse(kind, table, spec)
-        if kind in PURE:
-            build(kind, table, spec)
-        elif spec not in KNOWN and (parsed.settings or parsed.name not in table):
-            ours = given_names(load(kind, parsed)) if kind == "model" else OURS.get(kind, frozenset())
-            settings_of(kind, parsed, ours)
-    check_tracker(config.output.track)
-    if not launched:
-        runfiles.check_directory(config.output)
-    if config.launch.device == "cuda":
-        _check_cuda()
 
 
 def prepare(
@@ -133,10 +98,3 @@ def _source_of(partitioner: Partitioner) -> str:
     module = sys.modules[type(partitioner).__module__]
     ours = module.__name__.startswith("sancus.partitioners.")
     return "" if ours else inspect.getsource(module)
-
-
-def _check_cuda() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise UserError("--device cuda, but torch finds no GPU here; use --device cpu")
