@@ -12,7 +12,6 @@ mpiexec or srun, a program is one rank; started by hand it is the only one.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -28,8 +27,8 @@ import xxhash
 from torch import nn
 
 from sancus.comm.group import Group
-from sancus.config.presets import preset_settings
-from sancus.config.settings import Config, FactorSettings, LaunchSettings
+from sancus.config.resolve import make_config as settings
+from sancus.config.settings import Config
 from sancus.console.speaker import SILENT
 from sancus.datasets.accept import accept
 from sancus.datasets.home import home
@@ -42,15 +41,13 @@ from sancus.graphs.shards import Shard
 from sancus.launch.backend import choose_backend
 from sancus.launch.world import ALONE, detect
 from sancus.models.build import Model
-from sancus.models.settings import ModelSettings
 from sancus.partitioners import PARTITIONERS
-from sancus.plugins import build, choices
+from sancus.plugins import build
 from sancus.runs import build as run
 from sancus.runs.predict import score
 from sancus.shards.cache import locked
 from sancus.shards.partition import build_shards
 from sancus.training.objective import Task
-from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Record, Trainer, sum_gradients
 from sancus.training.weights import checksum
 from sancus.watch.board import folder_of
@@ -71,7 +68,6 @@ __all__ = [
     "sum_gradients",
     "train",
 ]
-SECTIONS = {"factors": FactorSettings, "shape": ModelSettings, "training": TrainingSettings}
 
 
 @dataclass(frozen=True)
@@ -90,27 +86,6 @@ class Result:
 def load(source: Any, **fields: Any) -> Graph:
     """A graph by name or path, or from memory: PyG `Data`, OGB node dataset, scipy matrix with `fields`."""
     return accept(source, **fields)
-
-
-def settings(config: Config | Mapping[str, Any] | None = None, **flags: Any) -> Config:
-    """A configuration from flag names (`hidden=16`, `plan="block"`, `preset="sancus-e:1"`).
-
-    `flags` override `config`; a preset fills in what neither names.
-    """
-    base = config if isinstance(config, Config) else None
-    given = (dict(config) if isinstance(config, Mapping) else {}) | flags
-    given = dict(preset_settings(given["preset"])) | given if "preset" in given else given
-    parts: dict[str, Any] = {name: given.pop(name) for name in ("preset", "model") if name in given}
-    sections = SECTIONS | {"launch": LaunchSettings}
-    for section, kind in sections.items():
-        names = [item.name for item in dataclasses.fields(kind)]
-        mine = {name: given.pop(name) for name in names if name in given}
-        parts[section] = dataclasses.replace(getattr(base, section), **mine) if base else kind(**mine)
-    if given:
-        known = [item.name for kind in sections.values() for item in dataclasses.fields(kind)]
-        name = next(iter(given))
-        raise UserError(f"setting {name!r} does not exist; choose from {choices(known, name)}")
-    return dataclasses.replace(base, **parts) if base else Config(**parts)
 
 
 def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> Group:

@@ -14,6 +14,7 @@ from cyclopts import App
 from sancus.cli.exits import INTERRUPTED, finish_rank, leave
 from sancus.cli.flags import fill_flags
 from sancus.comm.errors import CommError
+from sancus.config.resolve import modern_arguments
 from sancus.errors import UserError
 from sancus.launch.exit_codes import (
     EXIT_FAILED,
@@ -71,7 +72,7 @@ def run_verbs(app: App) -> None:
 def _obey(app: App) -> RanksNeeded | None:
     """Run the verb; the ranks that it asks for, if it cannot run in this process alone."""
     try:
-        app(sys.argv[1:], exit_on_error=False, print_error=False)
+        app(modern_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
     except RanksNeeded as needed:
         return needed.with_traceback(None)  # what the verb has loaded is freed
     return None

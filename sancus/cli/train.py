@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 from sancus.cli.command import make_app
 from sancus.cli.printing import print_result
+from sancus.config.resolve import modern_arguments
 from sancus.config.settings import Config
 from sancus.console.speaker import speaker
 from sancus.launch.backend import choose_backend
@@ -76,7 +77,7 @@ def train_alone() -> App:
 
 def read_flags(arguments: Sequence[str]) -> tuple[str, Config]:
     """Graph and settings of `sancus train arguments`; nothing is trained."""
-    command = ["train", *arguments]
+    command = ["train", *modern_arguments(arguments)]
     _, bound, *_ = train_alone().parse_args(command, exit_on_error=False, print_error=False)
     bound.apply_defaults()
     return bound.arguments["data"], bound.arguments["settings"]

@@ -14,7 +14,8 @@ from typing import IO, Any, TypeVar
 import torch
 
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.config.settings import Config, flatten
+from sancus.config.resolve import changed_on_resume
+from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
 from sancus.launch.interrupt import Interrupt, Stopped
@@ -33,12 +34,6 @@ from sancus.trackers.base import Guarded
 from sancus.training.trainer import Record
 from sancus.watch.watch import Watch, patience_of
 
-# What a resumed run may set anew without touching what its histories mean.
-MAY_CHANGE = {
-    *("backend", "broadcast", "kernel", "ranks", "threads", "timeout", "restarts", "data", "preset"),
-    *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet", "track"),
-    *("epochs", "patience", "eval_every", "lr"),
-}
 T = TypeVar("T")
 
 
@@ -252,9 +247,7 @@ class Session:
             return f"the checkpoint was made by {carried['ranks']} ranks"
         if carried["shards"] != self.job.shard.digest():
             return "the parts or the data are others"
-        before, now = (flatten(settings) for settings in (carried["config"], self.account.settings()))
-        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-        matters = [name for name in changed if name not in MAY_CHANGE]
+        matters = changed_on_resume(carried["config"], self.account.settings())
         if matters:
             return f"--{matters[0].replace('_', '-')} is another"
         return None if found.own is not None else "a rank's own file is missing or damaged"

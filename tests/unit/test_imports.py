@@ -38,7 +38,9 @@ BELOW = {
     "training": "errors metrics comm exchange",
     "trackers": "errors plugins",
     "watch": "comm",
-    "config": "errors plugins kernels staleness partitioners comm codecs plans models training trackers",
+    "config": (
+        "errors plugins kernels staleness partitioners comm codecs plans datasets models training trackers"
+    ),
     "launch": "errors watch",
     "shards": "errors plugins partitioners console graphs datasets models config",
     "runs": (
@@ -53,10 +55,7 @@ BELOW = {
         "errors plugins partitioners console comm graphs datasets exchange models training watch config "
         "launch shards runs"
     ),
-    "cli": (
-        "errors plugins kernels report staleness partitioners console comm codecs graphs plans datasets "
-        "models trackers config launch shards runs advise"
-    ),
+    "cli": "errors plugins report partitioners console comm graphs datasets config launch shards runs advise",
     "__init__": "errors graphs exchange training config api",
     "__main__": "cli",
 }
