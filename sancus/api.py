@@ -12,41 +12,34 @@ mpiexec or srun, a program is one rank; started by hand it is the only one.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import torch
-import xxhash
 from torch import nn
 
 from sancus.comm.group import Group
 from sancus.config.resolve import make_config as settings
 from sancus.config.settings import Config
-from sancus.console.speaker import SILENT
 from sancus.datasets.accept import accept
-from sancus.datasets.home import home
 from sancus.errors import UserError
 from sancus.exchange.exchange import Exchange
-from sancus.graphs import shards
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import Normalisation
-from sancus.graphs.shards import Shard
+from sancus.graphs.order import Order
+from sancus.graphs.shards import Shard, open_shard
 from sancus.launch.backend import choose_backend
-from sancus.launch.world import ALONE, detect
+from sancus.launch.world import ALONE, World, detect
 from sancus.models.build import Model
-from sancus.partitioners import PARTITIONERS
-from sancus.plugins import build
-from sancus.runs import build as run
+from sancus.runs import build
+from sancus.runs.check import check_cuda
 from sancus.runs.predict import score
-from sancus.shards.cache import locked
-from sancus.shards.partition import build_shards
+from sancus.shards.cache import prepare_graph
+from sancus.shards.identity import fingerprint_of as fingerprint
 from sancus.training.objective import Task
 from sancus.training.trainer import Record, Trainer, sum_gradients
 from sancus.training.weights import checksum
@@ -57,6 +50,7 @@ __all__ = [
     "Exchange",
     "Result",
     "Trainer",
+    "fingerprint",
     "join",
     "leave",
     "load",
@@ -90,22 +84,16 @@ def load(source: Any, **fields: Any) -> Graph:
 
 def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> Group:
     """Join the ranks that a launcher started; alone where there is no launcher."""
-    world = detect(os.environ)
-    transport = run.connect(choose_backend(backend, world, device), world or ALONE, timeout)
-    watch = Watch(transport.rank, transport.size, patience_of(timeout), lambda line: print(f"sancus: {line}"))
-    watch.follow(transport, folder_of(os.environ))
+    launched = detect(os.environ)
+    world = launched or ALONE
+    transport = build.connect(choose_backend(backend, launched, device), world, timeout)
+    _watch(world, timeout).follow(transport, folder_of(os.environ))
     return transport
 
 
-def partition(graph: Graph, transport: Group, partitioner: str = "metis") -> Shard:
+def partition(graph: Graph, transport: Group, partitioner: str = "metis", row_order: Order = "auto") -> Shard:
     """This rank's part of a graph. The shards of all ranks are written to the cache once a host."""
-    chosen = build("partitioner", PARTITIONERS, partitioner)
-    identity = json.dumps([shards.FORMAT, fingerprint(graph), partitioner, transport.size])
-    target = home() / "shards" / xxhash.xxh3_128_hexdigest(identity.encode())
-    with locked(target):
-        if not (target / shards.MANIFEST).exists():
-            build_shards(graph, chosen, partitioner, transport.size, target, SILENT)
-    return shards.open_shard(target, transport.rank)
+    return open_shard(prepare_graph(graph, partitioner, transport.size, row_order), transport.rank)
 
 
 def leave(transport: Group) -> NoReturn:
@@ -119,21 +107,6 @@ def leave(transport: Group) -> NoReturn:
     os._exit(0)
 
 
-def fingerprint(graph: Graph) -> str:
-    """A hash of everything that a graph holds."""
-    digest = xxhash.xxh3_128(f"{graph.name} {graph.classes}".encode())
-    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
-    for item in (graph.adjacency, graph.features, graph.labels, *masks):
-        for part in _arrays(item):
-            digest.update(str((part.dtype, part.shape)).encode())
-            digest.update(np.ascontiguousarray(part).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _arrays(item: Any) -> list[npt.NDArray[Any]]:
-    return [item.indptr, item.indices, item.data] if sp.issparse(item) else [item]
-
-
 def make_exchange(
     shard: Shard,
     transport: Group,
@@ -141,12 +114,14 @@ def make_exchange(
     normalisation: Normalisation = "symmetric",
 ) -> Exchange:
     """What a model's `forward(x, exchange)` is called with; `exchange.input` are the features of own rows."""
-    return run.make_exchange(config or Config(), shard, transport, torch.device("cpu"), normalisation)
+    chosen = config or Config()
+    return build.make_exchange(chosen, shard, transport, _device(chosen), normalisation)
 
 
 def make_task(shard: Shard, transport: Group, config: Config | None = None) -> Task:
     """Loss and score of own rows, as shares of those of the whole graph."""
-    return run.make_task(config or Config(), shard, transport, torch.device("cpu"))
+    chosen = config or Config()
+    return build.make_task(chosen, shard, transport, _device(chosen))
 
 
 def train(
@@ -162,26 +137,39 @@ def train(
     `graph` is whatever `load` takes; `model` a name, `file.py:Net`, a class, or a module with the same
     weights on all ranks; `flags` are those of `sancus train`: `train("cora", "gat", heads=8, epochs=100)`.
     """
-    chosen = settings(config, **flags)
-    transport = join(chosen.factors.backend, chosen.launch.timeout)
-    if chosen.launch.ranks not in (None, transport.size):
+    chosen, world = settings(config, **flags), detect(os.environ) or ALONE
+    if chosen.launch.ranks not in (None, world.size):
         raise UserError(
-            f"ranks={chosen.launch.ranks}, but this program runs as {transport.size}; "
+            f"ranks={chosen.launch.ranks}, but this program runs as {world.size}; "
             f"start it with torchrun --nproc-per-node {chosen.launch.ranks}"
         )
-    shard = partition(load(graph), transport, chosen.factors.partitioner)
-    trainer = run.make_trainer(chosen, shard, transport, torch.device("cpu"), model)
-    _check_weights(trainer.model, transport)
+    if chosen.launch.device == "cuda":
+        check_cuda()
+    backend = choose_backend(chosen.factors.backend, detect(os.environ), chosen.launch.device)
+    factors = chosen.factors
+    shards = prepare_graph(load(graph), factors.partitioner, world.size, factors.row_order)
+    job = build.Job(chosen, world, backend, shards, _watch(world, chosen.launch.timeout), model)
+    trainer = job.trainer
+    _check_weights(trainer.model, job.group)
     records: list[Record] = []
     for record in trainer.epochs():
         records.append(record)
         after_epoch(record)
     if trainer.best.weights:
         trainer.model.load_state_dict(trainer.best.weights)
-    logits = run.in_user_order(shard, transport, trainer.logits())
+    logits = job.gather_rows(trainer.logits())
     best = trainer.best
-    found = None if logits is None else logits.cpu().numpy()
-    return Result(best.val, best.test, best.epoch, trainer.task.metric, records, trainer.model, found)
+    scores = None if logits is None else logits.cpu().numpy()
+    return Result(best.val, best.test, best.epoch, trainer.task.metric, records, trainer.model, scores)
+
+
+def _watch(world: World, timeout: float) -> Watch:
+    """The watch of this rank, whose lines are printed."""
+    return Watch(world.rank, world.size, patience_of(timeout), lambda line: print(f"sancus: {line}"))
+
+
+def _device(config: Config) -> torch.device:
+    return build.device_of(config, detect(os.environ) or ALONE)
 
 
 def _check_weights(model: nn.Module, transport: Group) -> None:

@@ -30,10 +30,11 @@ def check(data: str, config: Config, *, launched: bool) -> None:
     if not launched:
         check_directory(config.output)
     if config.launch.device == "cuda":
-        _check_cuda()
+        check_cuda()
 
 
-def _check_cuda() -> None:
+def check_cuda() -> None:
+    """Refuse a run on GPUs where there is none."""
     import torch
 
     if not torch.cuda.is_available():

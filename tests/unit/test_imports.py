@@ -51,10 +51,7 @@ BELOW = {
         "errors plugins kernels report staleness partitioners comm codecs graphs plans datasets exchange "
         "config launch shards"
     ),
-    "api": (
-        "errors plugins partitioners console comm graphs datasets exchange models training watch config "
-        "launch shards runs"
-    ),
+    "api": "errors comm graphs datasets exchange models training watch config launch shards runs",
     "cli": "errors plugins report partitioners console comm graphs datasets config launch shards runs advise",
     "__init__": "errors graphs exchange training config api",
     "__main__": "cli",
