@@ -75,18 +75,20 @@ def load(kind: str, spec: Spec) -> type[Any]:
 
 
 def _import_file(path: Path) -> types.ModuleType:
-    """The module of a `.py` file, imported once, under a name of its own."""
+    """The module of a `.py` file, under a name of its own; imported once, and again after it was edited."""
     place = path.expanduser().resolve()
-    name = f"sancus_file_{place.stem}_{zlib.crc32(str(place).encode()):08x}"
+    if not place.is_file():
+        raise ImportError(f"there is no file {path}")
+    content = place.read_bytes()
+    name = f"sancus_file_{place.stem}_{zlib.crc32(content, zlib.crc32(str(place).encode())):08x}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, place)
-    if spec is None or spec.loader is None or not place.is_file():
-        raise ImportError(f"there is no file {path}")
+    assert spec is not None, "the suffix is .py"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(content, place, "exec"), module.__dict__)  # no .pyc, which may be that of before
     except BaseException:
         del sys.modules[name]
         raise

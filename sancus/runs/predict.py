@@ -10,15 +10,17 @@ import numpy as np
 import torch
 from safetensors.torch import load as load_tensors
 
-from sancus.api import score
 from sancus.comm.records import broadcast_bytes
 from sancus.config.settings import Config
 from sancus.errors import UserError
+from sancus.exchange.full_graph import FullGraph
+from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
 from sancus.models.contract import traits_of
 from sancus.runs import directory as runfiles
 from sancus.runs.build import Job, in_user_order
 from sancus.runs.checkpoints import contents as checkpoint
+from sancus.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,14 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
         logits = torch.from_numpy(arrays["logits"])
         arrays["predictions"] = trainer.task.predictions(logits).numpy()
     return Found(scores, trainer.task.metric, arrays)
+
+
+def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, float]:
+    """Scores of train, val and test over all ranks, from the logits `[n_i, C]` of own rows."""
+    fractions = task.score(logits, RankZero(exchange.group)).flatten()
+    exchange.group.all_reduce(fractions)
+    pairs = zip(("train", "val", "test"), fractions.view(-1, 2).tolist(), strict=True)
+    return {split: top / bottom if bottom else 0.0 for split, (top, bottom) in pairs}
 
 
 def write_predictions(found: Found, out: Path) -> None:

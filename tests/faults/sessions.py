@@ -23,9 +23,8 @@ from sancus.cli.app import app
 from sancus.comm.group import Group
 from sancus.comm.ledger import Ledger
 from sancus.console.speaker import Silent
-from sancus.launch import world as launch
 from sancus.launch.interrupt import SIGNALS, Stopped
-from sancus.launch.world import World
+from sancus.launch.world import RUN, World
 from sancus.runs.session import Request, run_rank
 from sancus.shards.cache import prepare
 from sancus.training.trainer import Trainer
@@ -80,7 +79,7 @@ def train(
         mock.patch("sancus.runs.session.open_log"),  # of which a process has one
         mock.patch.object(group, "close"),
         mock.patch.object(Trainer, "train_epoch", hooked),
-        mock.patch.dict(os.environ, {launch.RUN: uuid.uuid4().hex}),
+        mock.patch.dict(os.environ, {RUN: uuid.uuid4().hex}),
     ):
         try:
             run_rank(Request(data, config, ""), World(rank, size, rank, size, "local"), "gloo", shards, notes)

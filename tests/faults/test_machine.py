@@ -19,7 +19,7 @@ import pytest
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.errors import UserError
-from sancus.launch.world import follow_parent
+from sancus.launch.process import follow_parent
 from sancus.runs import directory as runfiles
 from sancus.runs.checkpoints import durable
 from tests.faults.counts import only_in_full

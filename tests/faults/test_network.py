@@ -15,7 +15,7 @@ import pytest
 from experiments.network import hosts, launch
 from experiments.network.hosts import Network
 from sancus.comm.group import Group
-from sancus.launch.world import EXIT_PEER
+from sancus.launch.exit_codes import EXIT_PEER
 from tests.faults.counts import only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import assert_same, train
