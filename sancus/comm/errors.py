@@ -1,4 +1,4 @@
-"""What a transport raises."""
+"""What goes wrong between ranks."""
 
 
 class CommError(RuntimeError):

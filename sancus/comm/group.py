@@ -77,12 +77,12 @@ class Group:
         the ranks compute, and never goes around the ring, where every rank must help.
         """
         assert tensor.is_contiguous()
-        message, opened, device = tensor, None, tensor.device
+        message, on_arrival, device = tensor, None, tensor.device
         if not overhead and entry.purpose != "probe":
             plain, overhead = self._plain("broadcast", entry, tensor.dtype, tensor.shape), PLAIN_HEADER
             headers = [plain.header(1, self.members[owner])]
             message = seal([tensor], headers, device) if self.rank == owner else blank(headers, device)
-            opened = partial(unseal, message, headers, tensor, self.members[self.rank])
+            on_arrival = partial(unseal, message, headers, tensor, self.members[self.rank])
         if self.rank == owner:
             self._count(entry, [message.nbytes] * self.size, overhead)
 
@@ -91,7 +91,7 @@ class Group:
                 return self._ring.broadcast(message, owner)
             return self.transport.broadcast(message, owner, background=background)
 
-        return self._start(start, entry, f"broadcast from rank {self.members[owner]}", opened)
+        return self._start(start, entry, f"broadcast from rank {self.members[owner]}", on_arrival)
 
     def all_to_all(
         self,
@@ -112,20 +112,20 @@ class Group:
         """
         assert send.is_contiguous() and receive.is_contiguous()
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
-        out, into, sizes, coming, opened = send, receive, list(send_counts), list(receive_counts), None
+        out, into, sizes, coming, on_arrival = send, receive, list(send_counts), list(receive_counts), None
         if not overhead:
             plain, overhead = self._plain("all-to-all", entry, send.dtype, send.shape[1:]), PLAIN_HEADER
             going = [plain.header(rows, self.members[self.rank]) for rows in sizes]
             arriving = [plain.header(rows, self.members[sender]) for sender, rows in enumerate(coming)]
             out, into = seal(send.split(sizes), going, send.device), blank(arriving, receive.device)
-            opened = partial(unseal, into, arriving, receive, self.members[self.rank])
+            on_arrival = partial(unseal, into, arriving, receive, self.members[self.rank])
             sizes, coming = [size_of(header) for header in going], [size_of(header) for header in arriving]
         self._count(entry, [size * out.element_size() for size in sizes], overhead)
         return self._start(
             lambda: self.transport.all_to_all(out, sizes, into, coming, background=background),
             entry,
             "all-to-all",
-            opened,
+            on_arrival,
         )
 
     def all_gather(self, tensor: torch.Tensor, entry: Entry = AGREEMENT) -> torch.Tensor:
@@ -136,8 +136,8 @@ class Group:
         self._count(entry, [mine.nbytes] * self.size, PLAIN_HEADER)
         everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        opened = partial(unseal, everyone.view(-1), headers, gathered, self.members[self.rank])
-        self._start(lambda: self.transport.all_gather(mine, everyone), entry, "all-gather", opened).wait()
+        on_arrival = partial(unseal, everyone.view(-1), headers, gathered, self.members[self.rank])
+        self._start(lambda: self.transport.all_gather(mine, everyone), entry, "all-gather", on_arrival).wait()
         return gathered
 
     def all_reduce(self, tensor: torch.Tensor, entry: Entry = PARAMETER) -> None:
@@ -239,7 +239,7 @@ class Group:
         start: Callable[[], Transfer],
         entry: Entry,
         what: str,
-        opened: Callable[[], None] | None = None,
+        on_arrival: Callable[[], None] | None = None,
         *,
         collective: bool = True,
     ) -> Handle:
@@ -258,4 +258,4 @@ class Group:
         except RuntimeError as error:
             raise CommError(self.observer.explain(f"{describe} failed: {reason(error)}")) from error
         self.ledger.wait(entry.purpose, time.perf_counter() - started)
-        return Handle(transfer, self.desk, entry, describe, opened)
+        return Handle(transfer, self.desk, entry, describe, on_arrival)

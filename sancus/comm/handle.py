@@ -20,16 +20,16 @@ class Handle:
         desk: Desk,
         entry: Entry,
         describe: str,
-        unseal: Callable[[], None] | None = None,
+        on_arrival: Callable[[], None] | None = None,
     ) -> None:
-        """`unseal` checks what has arrived, and puts it where the caller expects it."""
+        """`on_arrival` checks what has arrived, and puts it where the caller expects it."""
         self._transfer = transfer
         self._ledger = desk.ledger
         self._observer = desk.observer
         self._number = desk.number
         self._entry = entry
         self._describe = describe
-        self._unseal = unseal
+        self._on_arrival = on_arrival
         self._begun = time.perf_counter()
 
     def wait(self) -> None:
@@ -47,8 +47,8 @@ class Handle:
             failed = f"{self._describe} failed after {waited:.1f} s: {reason(error)}"
             raise CommError(self._observer.explain(failed)) from error
         self._observer.goes_on()
-        if self._unseal is not None:
-            self._unseal()
+        if self._on_arrival is not None:
+            self._on_arrival()
         self._ledger.wait(self._entry.purpose, time.perf_counter() - started)
         if self._entry.purpose == "payload":
             self._ledger.hide(min(started, self._transfer.ended() or started) - self._begun)

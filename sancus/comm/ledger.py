@@ -1,6 +1,6 @@
-"""The ledger: every byte that this rank hands to the transport, once per receiver.
+"""The ledger: every byte that this rank hands over to be moved, once per receiver.
 
-Bytes are entered by the transport at the moment of the hand-over, so they are measured, never
+Bytes are entered by the group at the moment of the hand-over, so they are measured, never
 estimated. An entry has a *purpose*; payloads also have a stream (layer, direction, owner) and a
 receiver.
 """

@@ -1,4 +1,4 @@
-"""The transport over MPI: mpi4py on host buffers, as raw bytes, no pickled messages."""
+"""Transports over MPI: mpi4py on host buffers, as raw bytes, no pickled messages."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class Communicator(Transport):
         return self._transfer(self.comm.Iallgather(sent, received))
 
     def _transfer(self, request: MPI.Request, background: bool = False) -> Transfer:
-        kept = _Request(request, self.timeout)
+        pending = _Request(request, self.timeout)
         if background:
-            self._under_way.append(kept)
-        return Transfer(kept.finish, lambda: kept.ended)
+            self._under_way.append(pending)
+        return Transfer(pending.finish, lambda: pending.ended)
 
     def close(self) -> None:
         """Free the communicators, which all members do together; mpi4py finalises MPI at exit."""

@@ -1,4 +1,4 @@
-"""Who wants to know what a transport does: called at every collective, so it must cost next to nothing."""
+"""Who wants to know what a rank communicates: called at every collective, so it must cost next to nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Observer:
         """A training epoch starts."""
 
     def started(self, number: int, what: str, stream: Stream | None) -> None:
-        """This rank starts its collective `number`."""
+        """This rank starts its collective `number`; or a message, or a collective of some ranks, after it."""
 
     def waits(self, number: int) -> None:
-        """This rank does nothing until its collective `number` ends."""
+        """This rank does nothing until that of the same `number` ends."""
 
     def goes_on(self) -> None:
         """This rank computes again."""

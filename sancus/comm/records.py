@@ -1,4 +1,4 @@
-"""Small records that every rank tells every other: JSON in fixed-shape gathers, no pickles."""
+"""Small records of all ranks, on all ranks: JSON in fixed-shape gathers, no pickles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gather_json(group: Group, record: Any, device: torch.device) -> list[Any]:
 
 
 def broadcast_bytes(group: Group, content: bytes | None, device: torch.device) -> bytes:
-    """What rank 0 gives, on all ranks."""
+    """The content that rank 0 passes, on all ranks; the others pass None."""
     size = len(content) if content is not None else 0
     lengths = group.all_gather(torch.tensor([size], dtype=torch.int64, device=device)).flatten()
     length = int(lengths[0])

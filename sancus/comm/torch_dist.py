@@ -69,10 +69,10 @@ class TorchTransport(Transport):
 
     def split(self, members: Sequence[int]) -> TorchTransport | None:
         """A process group of their own, which torch lets only all processes of the run make together."""
-        chosen = [self._members[place] for place in members]
+        ranks = [self._members[place] for place in members]
         limit = timedelta(seconds=self.timeout)
-        group = dist.new_group(chosen, timeout=limit)
-        return TorchTransport(chosen, self.timeout, group) if self.rank in members else None
+        group = dist.new_group(ranks, timeout=limit)
+        return TorchTransport(ranks, self.timeout, group) if self.rank in members else None
 
     def _group_for(self, *, background: bool) -> dist.ProcessGroup | None:
         """Background transfers have connections and threads of their own, so that nothing waits behind them.

@@ -37,7 +37,7 @@ _BITS = 63
 
 
 class Agreement:
-    """Asks the policies, and makes sure that all ranks heard the same."""
+    """Asks the policies, and makes sure that all ranks act on the same answers."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Agreement:
         ]
 
     def _answers(self, drifts: Mapping[Stream, float]) -> tuple[dict[Stream, Answer], UserError | None]:
-        """The answer for each stream and its drift; or why there is none, which all ranks must hear."""
+        """The answer for each stream and its drift; or why there is none, which stops all ranks."""
         answers = dict.fromkeys(drifts, SKIP)
         try:
             for stream, drift in drifts.items():

@@ -205,7 +205,7 @@ class Delivery:
             self._health.check_payload(payload, stream, use.epoch)
         try:
             wire = self.encoder.encode(payload, weight, stream, receiver, use.epoch)
-        except UserError as error:  # nobody waits in vain: zeros cross, and the epoch ends with this error
+        except UserError as error:  # zeros cross, as the others wait; the epoch ends with this error
             self._health.note(str(error))
             wire = self.encoder.encode(torch.zeros_like(payload), weight, stream, receiver, use.epoch)
         if echo is not None:

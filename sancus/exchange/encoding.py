@@ -48,19 +48,19 @@ class Encoder:
         """What crosses for `payload [rows, f]` of this rank."""
         moment = Moment(_hash(self._seed, epoch, stream, receiver), self.stage(epoch))
         residual = None if self.residuals is None else self.residuals.setdefault(receiver, History())
-        meant = payload
+        whole = payload  # with what the last send left out
         if residual is not None and residual.holds(stream):
-            meant = payload + residual.pull(stream)
+            whole = payload + residual.pull(stream)
         try:
-            wire = self.codec.encode(meant, moment, weight)
-        except ValueError as error:
+            wire = self.codec.encode(whole, moment, weight)
+        except ValueError as refusal:
             raise UserError(
-                f"rank {stream.owner}, layer {stream.layer}, {stream.direction}, epoch {epoch}: {error}; "
+                f"rank {stream.owner}, layer {stream.layer}, {stream.direction}, epoch {epoch}: {refusal}; "
                 "lower --lr, or look at the features"
-            ) from error
+            ) from refusal
         if residual is not None:
-            left = meant - self.decode(wire, len(payload), payload, epoch)
-            residual.push(stream, _no_longer_than(payload, left), epoch)
+            error = whole - self.decode(wire, len(payload), payload, epoch)
+            residual.push(stream, _no_longer_than(payload, error), epoch)
         return wire
 
     def decode(self, wire: torch.Tensor, rows: int, like: torch.Tensor, epoch: int) -> torch.Tensor:
@@ -73,10 +73,10 @@ class Encoder:
         return sum(history.nbytes for history in (self.residuals or {}).values())
 
 
-def _no_longer_than(rows: torch.Tensor, left: torch.Tensor) -> torch.Tensor:
-    """`left [n, f]`, each row shortened to the L2 norm of the same row of `rows` where it is longer."""
-    limit, length = rows.norm(dim=1, keepdim=True), left.norm(dim=1, keepdim=True)
-    return torch.where(length > limit, left * (limit / length), left)
+def _no_longer_than(rows: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    """`error [n, f]`, each row shortened to the L2 norm of the same row of `rows` where it is longer."""
+    limit, length = rows.norm(dim=1, keepdim=True), error.norm(dim=1, keepdim=True)
+    return torch.where(length > limit, error * (limit / length), error)
 
 
 def _hash(seed: int, epoch: int, stream: Stream, receiver: int) -> int:

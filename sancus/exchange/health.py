@@ -1,10 +1,10 @@
 """Health: NaN and infinity are seen where they arise, and stop all ranks in the same epoch.
 
-A rank that meets one goes on, so that nobody waits for it in vain, and remembers the first: what it was,
-and the running number of the collective by then, the same on all ranks. The gradients that it gives to the
-sum over ranks are then NaN, which every rank finds in the sum, before any weight is touched; what comes up
-after that, in the evaluation, rides in the figures that ranks gather each epoch. All ranks then tell each
-other what they met, and stop with the earliest.
+A rank that meets one goes on, because the others would wait for what it does not send, and remembers the
+first: what it was, and the number of the last collective by then, the same on all ranks. The gradients that
+it gives to the sum over ranks are then NaN, which every rank finds in the sum, before any weight is touched;
+what comes up after that, in the evaluation, is a flag in the figures that ranks gather each epoch. All ranks
+then gather what each of them met, and stop with the earliest.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Health:
 
     def stop(self, otherwise: str, device: torch.device) -> NoReturn:
         """All ranks come here together, and leave with the earliest of what they met."""
-        met = gather_json(self._group, self._first, device)
-        _, what = min((tuple(first) for first in met if first), default=(0, otherwise))
+        everyone = gather_json(self._group, self._first, device)
+        _, what = min((tuple(first) for first in everyone if first), default=(0, otherwise))
         raise UserError(what)
 
 

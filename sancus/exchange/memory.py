@@ -32,7 +32,7 @@ class Memory:
         return stores
 
     def store(self, name: str) -> History:
-        """The store of a name. A residual's is made by the first payload to its receiver, or else here."""
+        """The store of a name; that of a residual may be new, as there is none before the first send."""
         kind, *where = name.split("/")
         if kind == "residual":
             side, receiver = DIRECTIONS[DIRECTIONS.index(where[0])], int(where[1])

@@ -493,6 +493,19 @@ def test_figures_of_an_epoch(two_shards: Path) -> None:
     results(run_threads(2, run))
 
 
+def test_every_use_has_the_number_of_the_next_collective(two_shards: Path) -> None:
+    def run(group: Group) -> None:
+        crossing = exchange_of(group, two_shards, plan="halo").crossing
+        group.begin_epoch(0)
+        crossing.begin_epoch()
+        for uses in (crossing.repeat_use, crossing.once_use, crossing.stepwise_use):
+            use = uses(1)
+            assert use is not None and use.sequence == group.number + 1
+            group.all_gather(torch.zeros(1))
+
+    results(run_threads(2, run))
+
+
 def test_settings_of_a_crossing_are_checked() -> None:
     with pytest.raises(ValueError, match="agree must be one of layer, epoch, not 'never'"):
         CrossingSettings(agree="never")  # type: ignore[arg-type]
