@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sancus.config.settings import Config as Config
     from sancus.errors import UserError as UserError
     from sancus.graphs.graph import Graph as Graph
+    from sancus.training.parameter_sync import sum_gradients as sum_gradients
     from sancus.training.trainer import Trainer as Trainer
-    from sancus.training.trainer import sum_gradients as sum_gradients
 
 _PUBLIC = {
     "Result": "sancus.api",
@@ -40,7 +40,7 @@ _PUBLIC = {
     "Exchange": "sancus.api",
     "Graph": "sancus.graphs.graph",
     "Trainer": "sancus.training.trainer",
-    "sum_gradients": "sancus.training.trainer",
+    "sum_gradients": "sancus.training.parameter_sync",
 }
 
 

@@ -25,19 +25,19 @@ class InOneBit(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, h: torch.Tensor) -> torch.Tensor:
-        """Eq. 3-5 on the embeddings."""
+        """The embeddings, encoded and decoded (eq. 3-5)."""
         return _coded(h)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        """And on their gradients."""
+        """The gradients of the embeddings, encoded and decoded."""
         return _coded(gradients[0])
 
 
 def _coded(rows: torch.Tensor) -> torch.Tensor:
     seed = int(torch.randint(1 << 31, ()).item())
-    packed = pack(rows, BITS, seed, torch.arange(len(rows)))
-    return unpack(packed.data, packed.zero, packed.scale, BITS, rows.shape[1])
+    code = pack(rows, BITS, seed, torch.arange(len(rows)))
+    return unpack(code.data, code.zero, code.scale, BITS, rows.shape[1])
 
 
 class Everything(LayerStack):

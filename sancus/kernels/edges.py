@@ -66,7 +66,7 @@ def _structure(matrix: SparseMatrix) -> tuple[Tensor, Tensor, Tensor, Tensor, Te
 
 
 def _implementation(matrix: SparseMatrix) -> str:
-    """What the matrix's kernel offers for edges; a kernel that says nothing gets torch."""
+    """`native` or `torch`: what the matrix's kernel names in its attribute `edges`; on a GPU always torch."""
     on_cpu = matrix.csr.col.device.type == "cpu"
     return getattr(matrix.kernel, "edges", "torch") if on_cpu else "torch"
 
@@ -201,7 +201,10 @@ def _flipped(
     dense: Tensor,
     kernel: str,
 ) -> Tensor:
-    """The product with the transpose; `order` undone is never needed, as no second derivative is taken."""
+    """`Aᵀ dense` for the entries `value` of `A`.
+
+    The order that leads back from `Aᵀ` to `A` is left empty: only a second derivative would need it.
+    """
     result: Tensor = _spmm(crow_t, col_t, crow, col, order[:0], value[order], dense, kernel)
     return result
 

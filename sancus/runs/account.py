@@ -17,7 +17,7 @@ from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.models.contract import traits_of
 from sancus.runs import directory as runfiles
 from sancus.runs.build import Job
-from sancus.training.trainer import Record
+from sancus.training.consensus import Record
 
 
 @dataclass(frozen=True)

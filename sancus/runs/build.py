@@ -20,6 +20,7 @@ from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Entry
 from sancus.comm.probe import choose_broadcast
+from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.exchange.constant_input import ConstantInput, ConstantRows
@@ -45,8 +46,11 @@ from sancus.plans.base import PARTS, Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
 from sancus.staleness import POLICIES
-from sancus.training.objective import SPLITS, Task, check_metric, class_weights
-from sancus.training.trainer import Evaluation, Trainer
+from sancus.training.evaluation import Evaluation
+from sancus.training.hidden_labels import HiddenLabels
+from sancus.training.node_task import NodeTask, check_metric, class_weights
+from sancus.training.task import SPLITS, Task
+from sancus.training.trainer import Trainer
 from sancus.watch.board import folder_of
 from sancus.watch.watch import Watch
 
@@ -89,10 +93,10 @@ def in_user_order(shard: Shard, group: Group, rows: torch.Tensor) -> torch.Tenso
 
 
 def connect(backend: str, world: World, timeout: float) -> Group:
-    """The transport of a world; a single rank needs none."""
+    """The group of all processes, which have met; a single one meets nobody."""
     if world.size == 1:
-        return Alone()
-    group: Group = build(
+        return Group(Alone())
+    transport: Transport = build(
         "backend",
         BACKENDS,
         backend,
@@ -101,7 +105,7 @@ def connect(backend: str, world: World, timeout: float) -> Group:
         timeout=timeout,
         rendezvous=world.rendezvous,
     )
-    return group
+    return Group(transport)
 
 
 def make_trainer(
@@ -123,14 +127,26 @@ def make_trainer(
             sizes = {"classes": graph["classes"], "features": graph["features"]}
             made = WithLabels(made, rate=config.training.label_rate, **sizes)
     made = made.to(device, getattr(torch, config.training.dtype))
-    exchange = make_exchange(config, shard, group, device, kind, linear=linear)
-    task = make_task(config, shard, group, device)
-    if not config.training.inductive:
-        return Trainer(made, exchange, task, config.training)
-    seen = training_shard(shard, _total(group))
-    inner = make_exchange(config, seen, group, device, kind, linear=linear)
-    inner_task = make_task(config, seen, group, device)
-    return Trainer(made, inner, inner_task, config.training, Evaluation(exchange, task))
+    whole = trained = make_exchange(config, shard, group, device, kind, linear=linear)
+    scored = task = make_task(config, shard, group, device)
+    if config.training.inductive:
+        subgraph = training_shard(shard, _total(group))
+        trained = make_exchange(config, subgraph, group, device, kind, linear=linear)
+        task = make_task(config, subgraph, group, device)
+    questions: tuple[Task, Task] = (task, scored)
+    if config.training.label_rate:
+        questions = (_hidden_labels(config.training.label_rate, trained, task, scored),) * 2
+    return Trainer(made, trained, questions[0], config.training, Evaluation(whole, questions[1]))
+
+
+def _hidden_labels(rate: float, exchange: FullGraph, task: NodeTask, scored: NodeTask) -> HiddenLabels:
+    """Where labels are input: the task of the training nodes that do not show theirs in an epoch."""
+
+    def shown(rows: torch.Tensor) -> torch.Tensor:
+        assert exchange.labels is not None, "made for a model that takes labels"
+        return exchange.labels.draw(rate, exchange.group.clock.epoch).shown(exchange.nodes[rows])
+
+    return HiddenLabels(task, rate, shown, scored)
 
 
 def make_exchange(
@@ -230,7 +246,7 @@ def _label_input(shard: Shard, bench: Workbench) -> SparseMatrix:
     )
 
 
-def make_task(config: Config, shard: Shard, group: Group, device: torch.device) -> Task:
+def make_task(config: Config, shard: Shard, group: Group, device: torch.device) -> NodeTask:
     """Labels and split of the own rows, and the weights of the classes over all ranks."""
     graph, training = shard.manifest["graph"], config.training
     dtype, multilabel = getattr(torch, training.dtype), graph["multilabel"]
@@ -244,7 +260,7 @@ def make_task(config: Config, shard: Shard, group: Group, device: torch.device) 
     if weights is not None:
         count = count if multilabel else float((weights * counts[:-1]).sum())
         weights = weights.to(dtype)
-    return Task(labels, rows, count, weights, training.label_smoothing, auc)
+    return NodeTask(labels, rows, count, weights, training.label_smoothing, auc)
 
 
 def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:

@@ -45,9 +45,8 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
     job.group.close()
     arrays = {name: part.cpu().numpy() for name, part in ordered.items() if part is not None}
     if "logits" in arrays:
-        several = trainer.task.multilabel
-        logits = arrays["logits"]
-        arrays["predictions"] = logits > 0 if several else logits.argmax(axis=1)
+        logits = torch.from_numpy(arrays["logits"])
+        arrays["predictions"] = trainer.task.predictions(logits).numpy()
     return Found(scores, trainer.task.metric, arrays)
 
 

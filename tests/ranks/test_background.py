@@ -94,7 +94,7 @@ def test_nothing_disturbs_what_is_under_way(folder: str, backend: str) -> None:
 def miscount(group: Group, folder: str, plan: str) -> str:
     """Rank 1 has lost count of the uses; what it sends in the background is refused when it is needed."""
     exchange = prepare(group, folder, plan)
-    group.timeout = 5.0
+    group.transport.timeout = 5.0
     rows = torch.ones(len(exchange.nodes), 2, dtype=torch.float64)
     for epoch in range(4):
         exchange.begin_epoch(epoch)
@@ -116,7 +116,7 @@ def test_a_wrong_payload_from_the_background_is_an_error(folder: str, backend: s
 def vanish(group: Group, folder: str) -> str:
     """Rank 1 dies with a payload under way; the others learn of it when they need what it owed them."""
     exchange = prepare(group, folder, "halo")
-    group.timeout = 5.0
+    group.transport.timeout = 5.0
     rows = torch.ones(len(exchange.nodes), 2, dtype=torch.float64)
     for epoch in range(4):
         exchange.begin_epoch(epoch)

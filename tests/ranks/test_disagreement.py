@@ -63,7 +63,7 @@ def differ(group: Group, folder: str, plan: str, rogue: int) -> str:
 def slip(group: Group, folder: str, plan: str, rogue: int) -> str:
     """One rank leaves out a use behind everyone's back; whatever is received must not be used."""
     exchange = prepare(group, folder, plan)
-    group.timeout = 5.0
+    group.transport.timeout = 5.0
     exchange.begin_epoch(0)
     rows = torch.full((len(exchange.nodes), 4), float(group.rank), dtype=torch.float64)
     for layer in range(3):

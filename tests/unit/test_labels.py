@@ -113,7 +113,7 @@ def test_the_score_of_training_nodes_never_sees_their_labels(tmp_path: Path) -> 
     def counted(group: Group) -> tuple[float, int, int]:
         trainer = trainer_of(group, shards)
         trainer.train_epoch(0)
-        rows = trainer.task.rows["train"]
+        rows = trainer.task.rows_needed("train")
         shown = trainer.exchange.labels.draw(RATE, 0).shown(trainer.exchange.nodes[rows])
         return trainer.evaluate()[0, 1].item(), int((~shown).sum()), len(rows)
 
