@@ -186,7 +186,7 @@ def make_exchange(
         epochs=config.training.epochs,
         device=device,
     )
-    mover = Mover(plan, {PARTS: group}.__getitem__, crossing, factors.clip)
+    mover = Mover(plan, {PARTS: group}, crossing, factors.clip)
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
