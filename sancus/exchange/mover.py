@@ -7,7 +7,7 @@ takes the gradients of such rows back. The autograd functions of `sancus.exchang
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import cached_property
 
 import torch
@@ -27,16 +27,16 @@ class Mover:
     def __init__(
         self,
         plan: Plan,
-        groups: Callable[[str], Group],
+        groups: Mapping[str, Group],
         crossing: Crossing,
         clip: float | None = None,
     ) -> None:
-        """`groups` gives the ranks of an axis, `crossing` is over those among which the plan moves rows.
+        """`groups` are the ranks of each axis that the plan names; `crossing` is over the axis of its `Move`.
 
         `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP.
         """
         self.plan = plan
-        self.group = groups(plan.forward.move.axis)
+        self.group = groups[plan.forward.move.axis]
         self.crossing = crossing
         self._groups = groups
         self._clip = clip
@@ -113,7 +113,7 @@ class Mover:
 
     def _reduce(self, out: torch.Tensor, axis: str, stream: Stream) -> None:
         """`out [n_i, f]` becomes the sum over the ranks of an axis; counted with the stream's payloads."""
-        group, exact = self._groups(axis), self.crossing.clock.exact
+        group, exact = self._groups[axis], self.crossing.clock.exact
         entry = Entry("evaluation" if exact else "payload", stream)
         before = group.ledger.wire_of(entry.purpose)
         group.all_reduce(out.view(-1), entry)

@@ -199,7 +199,7 @@ def make_exchange(
         ),
         device,
     )
-    mover = Mover(plan, {PARTS: group}.__getitem__, crossing, factors.clip)
+    mover = Mover(plan, {PARTS: group}, crossing, factors.clip)
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:

@@ -23,7 +23,7 @@ from sancus.kernels.torch_csr import TorchKernel
 from sancus.plans.base import PARTS, Add, Instruction, Leg, Move, Reduce, Workbench
 from sancus.plans.maps import Identity, Pick, Product, RowMap
 from sancus.staleness.always import Always
-from tests.helpers.threads import Board, ThreadTransport, results, run_threads
+from tests.helpers.threads import Board, results, run_threads, thread_group
 
 CPU = torch.device("cpu")
 BENCH = Workbench(TorchKernel(), torch.float64, CPU)
@@ -85,7 +85,7 @@ def mover_of(groups: dict[str, Group], copy: int) -> Mover:
         epochs=1,
         device=CPU,
     )
-    return Mover(plan, groups.__getitem__, crossing)
+    return Mover(plan, groups, crossing)
 
 
 def test_half_of_the_blocks_in_each_copy_and_a_sum_over_copies_is_the_product() -> None:
@@ -98,8 +98,8 @@ def test_half_of_the_blocks_in_each_copy_and_a_sum_over_copies_is_the_product() 
     def run(world: Group) -> tuple[int, torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
         copy, part = divmod(world.rank, PART_COUNT)
         groups: dict[str, Group] = {
-            PARTS: ThreadTransport(part, PART_COUNT, parts[copy]),
-            "copies": ThreadTransport(copy, COPIES, copies[part]),
+            PARTS: thread_group(part, PART_COUNT, parts[copy]),
+            "copies": thread_group(copy, COPIES, copies[part]),
         }
         mover = mover_of(groups, copy)
         for group in groups.values():
