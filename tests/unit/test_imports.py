@@ -39,8 +39,7 @@ BELOW = {
     "trackers": "errors plugins",
     "watch": "comm",
     "config": (
-        "errors plugins kernels staleness partitioners comm codecs plans datasets models training "
-        "trackers"
+        "errors plugins kernels staleness partitioners comm codecs plans datasets models training trackers"
     ),
     "launch": "errors watch",
     "shards": "errors plugins partitioners console graphs datasets models config",
