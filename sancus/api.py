@@ -118,14 +118,14 @@ def make_exchange(
     normalisation: Normalisation = "symmetric",
 ) -> Exchange:
     """What a model's `forward(x, exchange)` is called with; `exchange.input` are the features of own rows."""
-    chosen = config or Config()
-    return build.make_exchange(chosen, shard, transport, _device(chosen), normalisation)
+    config = config or Config()
+    return build.make_exchange(config, shard, transport, _device(config), normalisation)
 
 
 def make_task(shard: Shard, transport: Group, config: Config | None = None) -> NodeTask:
     """Loss and score of own rows, as shares of those of the whole graph."""
-    chosen = config or Config()
-    return build.make_task(chosen, shard, transport, _device(chosen))
+    config = config or Config()
+    return build.make_task(config, shard, transport, _device(config))
 
 
 def train(
@@ -141,18 +141,18 @@ def train(
     `graph` is whatever `load` takes; `model` a name, `file.py:Net`, a class, or a module with the same
     weights on all ranks; `flags` are those of `sancus train`: `train("cora", "gat", heads=8, epochs=100)`.
     """
-    chosen, world = settings(config, **flags), detect(os.environ) or ALONE
-    if chosen.launch.ranks not in (None, world.size):
+    run_config, world = settings(config, **flags), detect(os.environ) or ALONE
+    if run_config.launch.ranks not in (None, world.size):
         raise UserError(
-            f"ranks={chosen.launch.ranks}, but this program runs as {world.size}; "
-            f"start it with torchrun --nproc-per-node {chosen.launch.ranks}"
+            f"ranks={run_config.launch.ranks}, but this program runs as {world.size}; "
+            f"start it with torchrun --nproc-per-node {run_config.launch.ranks}"
         )
-    if chosen.launch.device == "cuda":
+    if run_config.launch.device == "cuda":
         check_cuda()
-    backend = choose_backend(chosen.factors.backend, detect(os.environ), chosen.launch.device)
-    factors = chosen.factors
+    backend = choose_backend(run_config.factors.backend, detect(os.environ), run_config.launch.device)
+    factors = run_config.factors
     shards = prepare_graph(load(graph), factors.partitioner, world.size, factors.row_order)
-    job = build.Job(chosen, world, backend, shards, _watch(world, chosen.launch.timeout), model)
+    job = build.Job(run_config, world, backend, shards, _watch(world, run_config.launch.timeout), model)
     trainer = job.trainer
     _check_weights(trainer.model, job.group)
     records: list[Record] = []

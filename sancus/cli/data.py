@@ -109,10 +109,10 @@ def estimate(
 
     machine = estimating.probe(link, latency, spmm, gemm)
     graph = open_graph(data)
-    found = [estimating.estimate(graph, settings, count, machine) for count in ranks]
-    print_table(estimating.table(found))
+    estimates = [estimating.estimate(graph, settings, count, machine) for count in ranks]
+    print_table(estimating.table(estimates))
     print_line("")
-    print_table(estimating.stream_table(found))
+    print_table(estimating.stream_table(estimates))
 
 
 def info(data: str, /) -> None:
@@ -126,9 +126,9 @@ def info(data: str, /) -> None:
     from sancus.datasets.info import facts_of, info_rows, oddities
     from sancus.datasets.open import find_reader
 
-    reader, found = find_reader(data)
-    graph = found.load()
+    name, reader = find_reader(data)
+    graph = reader.load()
     facts = facts_of(graph)
-    print_table([list(row) for row in info_rows(graph, facts, reader)])
+    print_table([list(row) for row in info_rows(graph, facts, name)])
     for oddity in oddities(graph, facts):
         print_line(f"looks wrong: {oddity}")

@@ -15,7 +15,7 @@ from sancus.launch.world import ALONE, check_ranks, detect
 from sancus.runs.directory import RUN_FILE, holds_run
 
 if TYPE_CHECKING:
-    from sancus.runs.predict import Found
+    from sancus.runs.predict import Prediction
 
 
 def predict(run_dir: Path, /, *, out: Path, data: str | None = None, ranks: int | None = None) -> None:
@@ -34,12 +34,14 @@ def predict(run_dir: Path, /, *, out: Path, data: str | None = None, ranks: int 
     """
     if out.suffix != ".npz":
         raise UserError(f"--out {out}: predictions are written as .npz; choose a name that ends so")
-    found = _found(run_dir, data, ranks)
-    if found is not None and found.arrays:
+    prediction = _prediction(run_dir, data, ranks)
+    if prediction is not None and prediction.arrays:
         from sancus.runs.predict import write_predictions
 
-        write_predictions(found, out)
-        print_line(f"{len(found.arrays['logits']):,} nodes: {', '.join(sorted(found.arrays))} in {out}")
+        write_predictions(prediction, out)
+        print_line(
+            f"{len(prediction.arrays['logits']):,} nodes: {', '.join(sorted(prediction.arrays))} in {out}"
+        )
 
 
 def evaluate(run_dir: Path, /, *, data: str | None = None, ranks: int | None = None) -> None:
@@ -54,10 +56,10 @@ def evaluate(run_dir: Path, /, *, data: str | None = None, ranks: int | None = N
     ranks
         Number of ranks, 1 if not given; need not be that of the run.
     """
-    found = _found(run_dir, data, ranks)
-    if found is not None and found.arrays:
-        scores = "  ".join(f"{split} {value:.4f}" for split, value in found.scores.items())
-        print_line(f"{found.metric}  {scores}")
+    prediction = _prediction(run_dir, data, ranks)
+    if prediction is not None and prediction.arrays:
+        scores = "  ".join(f"{split} {value:.4f}" for split, value in prediction.scores.items())
+        print_line(f"{prediction.metric}  {scores}")
 
 
 def report(*run_dir: Path, out: Path | None = None) -> None:
@@ -86,7 +88,7 @@ def report(*run_dir: Path, out: Path | None = None) -> None:
         raise UserError(f"cannot write {where}: {error.strerror or error}; choose another --out") from error
 
 
-def _found(run_dir: Path, data: str | None, ranks: int | None) -> Found | None:
+def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Prediction | None:
     """One exact pass on all ranks; None in the process that only started them."""
     from sancus.runs.check import check
     from sancus.shards.cache import prepare

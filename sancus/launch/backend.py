@@ -13,10 +13,10 @@ from sancus.errors import UserError
 from sancus.launch.world import World, int_of
 
 
-def choose_backend(asked: str, world: World | None, device: str) -> str:
+def choose_backend(flag: str, world: World | None, device: str) -> str:
     """The transport to use, checked to be installed here."""
-    backend = asked
-    if asked == "auto":
+    backend = flag
+    if flag == "auto":
         backend = "nccl" if device == "cuda" else "mpi" if world and world.launcher == "mpiexec" else "gloo"
     if backend == "mpi":
         _check_mpi(world)

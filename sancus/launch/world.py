@@ -33,9 +33,9 @@ class World:
     launcher: Launcher
     rendezvous: str | None = None  # a file that local ranks meet through
 
-    def threads(self, asked: int | None) -> int:
-        """Threads for this rank: what was asked, or its share of this host's cores."""
-        return asked or max(1, cores() // self.local_size)
+    def threads(self, flag: int | None) -> int:
+        """Threads for this rank: those of `--threads`, or its share of this host's cores."""
+        return flag or max(1, cores() // self.local_size)
 
 
 ALONE = World(0, 1, 0, 1, "local")
@@ -71,13 +71,13 @@ def detect(env: Mapping[str, str]) -> World | None:
     return None
 
 
-def check_ranks(asked: int | None, world: World | None) -> int:
+def check_ranks(flag: int | None, world: World | None) -> int:
     """The number of ranks; `--ranks` may not contradict the launcher."""
     if world is None:
-        return asked or 1
-    if asked is not None and asked != world.size:
+        return flag or 1
+    if flag is not None and flag != world.size:
         raise UserError(
-            f"--ranks {asked}, but {world.launcher} started {world.size} ranks; "
+            f"--ranks {flag}, but {world.launcher} started {world.size} ranks; "
             "leave --ranks out, or make them equal"
         )
     return world.size

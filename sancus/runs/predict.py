@@ -24,15 +24,15 @@ from sancus.training.task import Task
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the best weights of a run make of a graph; arrays in the user's node order, on rank 0 alone."""
+class Prediction:
+    """What the best weights of a run say of a graph; arrays in the user's node order, on rank 0 alone."""
 
     scores: dict[str, float]  # of train, val and test
     metric: str
     arrays: dict[str, np.ndarray[Any, Any]]  # logits [N, C], predictions, embeddings [N, f]
 
 
-def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Found:
+def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Prediction:
     """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
     job = Job(config, world, backend, shards)
     _load_weights(job, run_dir / runfiles.CHECKPOINTS)
@@ -49,7 +49,7 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
     if "logits" in arrays:
         logits = torch.from_numpy(arrays["logits"])
         arrays["predictions"] = trainer.task.predictions(logits).numpy()
-    return Found(scores, trainer.task.metric, arrays)
+    return Prediction(scores, trainer.task.metric, arrays)
 
 
 def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, float]:
@@ -60,10 +60,10 @@ def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, fl
     return {split: top / bottom if bottom else 0.0 for split, (top, bottom) in pairs}
 
 
-def write_predictions(found: Found, out: Path) -> None:
+def write_predictions(prediction: Prediction, out: Path) -> None:
     """A `.npz` with one row a node, all or nothing."""
     try:
-        runfiles.write_arrays(out, **found.arrays)
+        runfiles.write_arrays(out, **prediction.arrays)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
 
@@ -78,9 +78,9 @@ def _load_weights(job: Job, folder: Path) -> None:
         else:
             best = files["best.safetensors"]
             content = best if load_tensors(best) else files["weights.safetensors"]
-    told = broadcast_bytes(job.group, mistake.encode(), job.device).decode()
-    if told:
-        raise UserError(told)
+    mistake_anywhere = broadcast_bytes(job.group, mistake.encode(), job.device).decode()
+    if mistake_anywhere:
+        raise UserError(mistake_anywhere)
     weights = load_tensors(broadcast_bytes(job.group, content, job.device))
     own = job.trainer.model.state_dict()
     for name in sorted(own.keys() | weights.keys()):

@@ -100,10 +100,10 @@ def parts_of(data: str) -> int | None:
 
 def _use_shards(directory: Path, parts: int) -> Path:
     directory = directory.expanduser()
-    found = len(shards.read_manifest(directory)["offsets"]) - 1
-    if found != parts:
+    held = len(shards.read_manifest(directory)["offsets"]) - 1
+    if held != parts:
         raise UserError(
-            f"{directory} holds {found} parts for {parts} ranks; use --ranks {found}, or partition it again"
+            f"{directory} holds {held} parts for {parts} ranks; use --ranks {held}, or partition it again"
         )
     return directory
 

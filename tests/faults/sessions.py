@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 from safetensors import safe_open
 
-from sancus.cli.app import app
+from sancus.cli.train import read_flags
 from sancus.comm.group import Group
 from sancus.comm.ledger import Ledger
 from sancus.console.speaker import Silent
@@ -58,9 +58,7 @@ def train(
 
     `stop_after` epochs the last rank, and only that, gets SIGTERM.
     """
-    command = ["train", *map(str, argv)]
-    _, bound, *_ = app.parse_args(command, exit_on_error=False, print_error=False)
-    config, data = bound.arguments["settings"], bound.arguments["data"]
+    data, config = read_flags([str(word) for word in argv])
     rank, size = group.rank, group.size
     shards = prepare(data, config.factors.partitioner, size, row_order=config.factors.row_order)
     group.ledger = Ledger()
