@@ -1,8 +1,12 @@
-"""What every test runs under: one thread, small property tests, a cache directory of its own."""
+"""What every test runs under: one thread, small property tests, a cache directory of its own.
+
+Also how tests are shared out to the workers of pytest-xdist, and the list of what was skipped.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -28,3 +32,23 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANCUS_HOME", str(tmp_path_factory.mktemp("sancus-home")))
         yield
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests run in one worker, where what they share is made once; some have groups of their own."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were skipped: one line a reason."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "?"
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:4d}  {reason}")

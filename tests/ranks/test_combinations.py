@@ -68,7 +68,7 @@ def walked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     graph = awkward_graph(nodes=24, features=7, classes=3, seed=1)
     folder = shards_of(graph, "random", ranks, tmp_path_factory.mktemp("shards"))
     return run_ranks(
-        "tests.ranks.test_combinations:walk", ranks, backend=backend, timeout=240, folder=str(folder)
+        "tests.ranks.test_combinations:walk", ranks, backend=backend, timeout=600, folder=str(folder)
     )
 
 
