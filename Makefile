@@ -12,7 +12,7 @@ FAULTS ?= 3
 # Tests run on all cores, but on 8 at most; JOBS=0 runs them one after the other, in one process.
 JOBS ?= logical
 # One file's tests stay together, since they share what was expensive (tests/conftest.py); the long ones go first.
-PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
+PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

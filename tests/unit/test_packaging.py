@@ -54,6 +54,8 @@ def test_version_has_one_source() -> None:
         check=True,
     )
     assert shown.stdout.split()[-1] == sancus.__version__
+    citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert citation is not None and citation[1] == sancus.__version__, "a release changes CITATION.cff, too"
     for name in ("setup.py", "pyproject.toml", "Makefile"):
         assert f'"{sancus.__version__}"' not in (ROOT / name).read_text()
 
