@@ -196,7 +196,7 @@ def fill(path: Path) -> None:
 
 
 def wait_until(process: Process, done: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 2 * SOON
+    deadline = time.monotonic() + SOON
     while not done():
         assert process.alive() and time.monotonic() < deadline, f"no {what}: {process.finish(0)}"
         time.sleep(0.02)

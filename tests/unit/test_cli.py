@@ -31,7 +31,7 @@ from sancus.models import MODELS
 from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
 from sancus.staleness import POLICIES
-from tests.helpers.command import TOP, environment, home
+from tests.helpers.command import TIMEOUT, TOP, environment, home
 
 GRAPH = "synthetic:nodes=60,features=4,classes=3"
 TABLES = (PARTITIONERS, PLANS, POLICIES, CODECS, BACKENDS, KERNELS, MODELS, READERS, PRESETS)
@@ -202,7 +202,7 @@ def run_all(cases: list[dict[str, Any]], cwd: Path) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=TIMEOUT,
     )
     assert done.returncode == 0, done.stderr
     results: list[dict[str, Any]] = json.loads(done.stdout)
@@ -375,6 +375,6 @@ def test_a_closed_pipe_is_no_error() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=TIMEOUT,
     )
     assert (done.returncode, done.stdout, done.stderr) in [(EXIT_PIPE, "k", ""), (0, "k", "")]

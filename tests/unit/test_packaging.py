@@ -9,9 +9,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,19 +28,10 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def setup_calls() -> dict[str, object]:
-    """The literal arguments of `setup(...)` in setup.py."""
-    tree = ast.parse((ROOT / "setup.py").read_text())
-    call = next(
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "setup"
-    )
-    literals = {}
-    for keyword in call.keywords:
-        try:
-            literals[keyword.arg or ""] = ast.literal_eval(keyword.value)
-        except ValueError:
-            continue
-    return literals
+def project() -> dict[str, Any]:
+    """The table `project` of pyproject.toml."""
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
 
 
 def locked() -> dict[str, str]:
@@ -68,14 +61,15 @@ def test_version_has_one_source() -> None:
         check=True,
     )
     assert shown.stdout.split()[-1] == sancus.__version__
+    citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert citation is not None and citation[1] == sancus.__version__, "a release changes CITATION.cff, too"
     for name in ("setup.py", "pyproject.toml", "Makefile"):
         assert f'"{sancus.__version__}"' not in (ROOT / name).read_text()
 
 
-def test_lock_pins_exactly_what_setup_asks_for() -> None:
-    arguments = setup_calls()
-    extras = arguments["extras_require"]
-    wanted = [*arguments["install_requires"], *extras["mpi"], *extras["dev"], "setuptools", "wheel"]  # type: ignore
+def test_lock_pins_exactly_what_the_package_asks_for() -> None:
+    extras = project()["optional-dependencies"]
+    wanted = [*project()["dependencies"], *extras["mpi"], *extras["dev"], "setuptools", "wheel"]
     names = {canonical(re.split(r"[<>=!~;\[ ]", requirement)[0]) for requirement in wanted}
     assert names <= locked().keys()
 
@@ -84,6 +78,23 @@ def test_lock_and_makefile_agree_on_torch() -> None:
     version = re.search(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(), re.M)
     assert version is not None
     assert locked()["torch"] == version[1]
+
+
+def test_setup_holds_nothing_but_the_library() -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    call = next(
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "setup"
+    )
+    assert {keyword.arg for keyword in call.keywords} == {"ext_modules", "cmdclass"}
+
+
+def test_nothing_but_torch_sparse_is_missing_from_the_development_requirements() -> None:
+    """Else tests are skipped on a fresh machine, and nobody sees them fail."""
+    wanted = {
+        canonical(name)
+        for name in ("torch-geometric", "tensorboard", "websocket-client", "pymetis", "mpi4py")
+    }
+    assert wanted <= locked().keys()
 
 
 def test_ci_runs_make_test() -> None:
