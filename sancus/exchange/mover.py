@@ -39,7 +39,7 @@ class Mover:
         self.group = groups[plan.forward.move.axis]
         self.crossing = crossing
         self._groups = groups
-        self._clip = clip
+        self._limit = None if clip is None else clip * self.group.size**0.5
 
     def aggregate(
         self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
@@ -50,7 +50,7 @@ class Mover:
         """
         leg = self.plan.forward if direction == "forward" else self.plan.backward
         if direction == "backward":
-            h = self._clipped(h)
+            h = _clipped(h, self._limit)
         h = h.contiguous()
         return self._run(leg, h, self._deliver(leg, h, layer, direction, clean), layer, direction)
 
@@ -74,7 +74,7 @@ class Mover:
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows `[n_i + r_i, f]` go to their owners and add up there, `[n_i, f]`."""
         leg, own = self.plan.forward, self.group.rank
-        gradient = self._clipped(gradient).contiguous()
+        gradient = _clipped(gradient, self._limit).contiguous()
         if self.group.size == 1 or self.crossing.absent("forward"):
             return gradient
         sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
@@ -87,7 +87,7 @@ class Mover:
 
     def stepwise_use(self, layer: int) -> Use | None:
         """How gradients return owner after owner; None where policy or clip looks at all of them at once."""
-        return self.crossing.stepwise_use(layer) if self._clip is None else None
+        return self.crossing.stepwise_use(layer) if self._limit is None else None
 
     @property
     def local_rows(self) -> SparseMatrix:
@@ -144,10 +144,10 @@ class Mover:
         payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
         return Outgoing(payloads, leg.weight)
 
-    def _clipped(self, gradient: torch.Tensor) -> torch.Tensor:
-        """GRADIENT_CLIP of Algorithm 3: the L2 norm of what this rank holds is kept to `th_i = √p · th`."""
-        if self._clip is None:
-            return gradient
-        limit = self._clip * self.group.size**0.5
-        norm = gradient.norm().item()
-        return gradient * (limit / norm) if norm > limit else gradient
+
+def _clipped(gradient: torch.Tensor, limit: float | None) -> torch.Tensor:
+    """GRADIENT_CLIP of Algorithm 3: the L2 norm of what a rank holds is kept to `th_i = √p · th`."""
+    if limit is None:
+        return gradient
+    norm = gradient.norm().item()
+    return gradient * (limit / norm) if norm > limit else gradient
