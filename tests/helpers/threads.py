@@ -12,11 +12,16 @@ import torch
 
 from sancus.comm.errors import CommError
 from sancus.comm.group import Group
+from sancus.comm.ledger import AGREEMENT
 from sancus.comm.transport import DONE, Transfer, Transport
+from sancus.config.settings import Config
 from sancus.graphs.shards import Shard, open_shard
+from sancus.runs.build import make_trainer
+from sancus.training.trainer import Trainer
 
 TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
 ATTEMPTS = 50
+CPU = torch.device("cpu")
 
 
 def open_own(folder: Path, group: Group) -> Shard:
@@ -29,6 +34,17 @@ def open_own(folder: Path, group: Group) -> Shard:
         with contextlib.suppress(SystemError):
             return open_shard(folder, group.rank)
     raise AssertionError("ast fails every time")
+
+
+def thread_trainer(config: Config, shard: Shard, group: Group, device: torch.device = CPU) -> Trainer:
+    """The trainer of a rank that is a thread, with the weights of rank 0.
+
+    Threads share torch's random numbers, so ranks that draw their weights at once would get different ones.
+    """
+    trainer = make_trainer(config, shard, group, device)
+    for tensor in trainer.model.state_dict().values():
+        group.broadcast(tensor, 0, AGREEMENT).wait()
+    return trainer
 
 
 class Board:

@@ -1,7 +1,7 @@
 """`python -m tests.mutants [NAME …] [--sample N] [--seed S]`: do the tests notice small changes of meaning?
 
-Every mutant is made in a copy of the repository, where its tests are run: they must fail. Ends with a table and
-with exit code 1 if a mutant lives that should not. `make mutants` runs a sample.
+Every mutant is made in a copy of the repository, where its tests are run: they must fail. Ends with a table
+and with exit code 1 if a mutant lives that should not. `make mutants` runs a sample.
 """
 
 from __future__ import annotations

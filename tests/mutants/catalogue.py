@@ -1,8 +1,8 @@
 """The catalogue of mutants: small changes of meaning, each with the tests that must notice it.
 
-`catalogue.toml` holds them, in the words of what a user would lose. A mutant is text in one file that is replaced
-by other text; the text must stand there exactly once, so that a mutant which no longer fits the code is found by
-`tests/unit/test_mutants.py` and not by an hour of tests that say nothing.
+`catalogue.toml` holds them, in the words of what a user would lose. A mutant is text in one file that is
+replaced by other text; the text must stand there exactly once, so that a mutant which no longer fits the code
+is found by `tests/unit/test_mutants.py` and not by an hour of tests that say nothing.
 """
 
 from __future__ import annotations
