@@ -1,4 +1,4 @@
-"""A bad number that one rank knows of stops all ranks at the sum of gradients, in one epoch, with one error."""
+"""A bad number that one rank knows of stops all ranks at the sum of gradients, in one epoch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`--clip` on every way that gradients take back: sums, rows of others, and attention in blocks.
 
-GRADIENT_CLIP of Algorithm 3, in words: with `th_i = √p · th`, what rank `i` is about to send back is scaled to
-the L2 norm `th_i` where it is longer, and left alone where it is not.
+GRADIENT_CLIP of Algorithm 3, in words: with `th_i = √p · th`, what rank `i` is about to send back is scaled
+to the L2 norm `th_i` where it is longer, and left alone where it is not.
 """
 
 from __future__ import annotations
