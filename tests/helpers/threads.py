@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 from sancus.comm.errors import CommError
 from sancus.comm.group import Group
-from sancus.comm.ledger import AGREEMENT
 from sancus.comm.transport import DONE, Transfer, Transport
 from sancus.config.settings import Config
 from sancus.graphs.shards import Shard, open_shard
@@ -37,14 +37,8 @@ def open_own(folder: Path, group: Group) -> Shard:
 
 
 def thread_trainer(config: Config, shard: Shard, group: Group, device: torch.device = CPU) -> Trainer:
-    """The trainer of a rank that is a thread, with the weights of rank 0.
-
-    Threads share torch's random numbers, so ranks that draw their weights at once would get different ones.
-    """
-    trainer = make_trainer(config, shard, group, device)
-    for tensor in trainer.model.state_dict().values():
-        group.broadcast(tensor, 0, AGREEMENT).wait()
-    return trainer
+    """The trainer of a rank that is a thread."""
+    return make_trainer(config, shard, group, device)
 
 
 class Board:
@@ -150,12 +144,27 @@ def run_threads(
             board.leave(rank)
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * TIMEOUT)
-        assert not thread.is_alive(), "a rank hangs"
+    with drawing_in_turns():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * TIMEOUT)
+            assert not thread.is_alive(), "a rank hangs"
     return outcomes
+
+
+@contextlib.contextmanager
+def drawing_in_turns() -> Iterator[None]:
+    """Inside, one rank at a time draws weights: threads share torch's random numbers, processes do not."""
+    lock, fork = threading.Lock(), torch.random.fork_rng
+
+    @contextlib.contextmanager
+    def locked(*arguments: Any, **options: Any) -> Iterator[None]:
+        with lock, fork(*arguments, **options):
+            yield
+
+    with mock.patch.object(torch.random, "fork_rng", locked):
+        yield
 
 
 def results(outcomes: list[Any]) -> list[Any]:

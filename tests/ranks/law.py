@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from sancus.plans import PLANS
 from sancus.plugins import load, parse
 from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
-from sancus.training.trainer import Trainer
 from tests.helpers import reference
 from tests.helpers.graphs import awkward_graph, with_train_nodes
 from tests.helpers.processes import TOP
@@ -153,12 +151,10 @@ def train_cases(group: Group, folders: dict[str, str]) -> dict[str, dict[str, An
     return {case.name: train_case(group, case, Path(folders[case.name])) for case in cases()}
 
 
-def train_case(
-    group: Group, case: Case, folder: Path, make: Callable[..., Trainer] = make_trainer
-) -> dict[str, Any]:
+def train_case(group: Group, case: Case, folder: Path) -> dict[str, Any]:
     """Train one case by the product's own trainer, noting everything the law speaks of."""
     shard = open_own(folder, group)
-    trainer = make(case.config(), shard, group, torch.device("cpu"))
+    trainer = make_trainer(case.config(), shard, group, torch.device("cpu"))
     note: dict[str, Any] = {
         "nodes": torch.from_numpy(shard.nodes.copy()),
         "weights": {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()},

@@ -21,7 +21,7 @@ from sancus.runs.build import make_trainer
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.masks import Masks
 from tests.helpers.reference import dense_adjacency, dense_features
-from tests.helpers.threads import open_own, results, run_threads, thread_trainer
+from tests.helpers.threads import open_own, results, run_threads
 from tests.ranks.law import CAGNET, SHAPE, TRAINING, Case, assert_law, expected_of, plans_of, train_case
 
 RANKS = 3
@@ -67,9 +67,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
 def test_ranks_drop_what_the_reference_drops(folders: dict[bool, Path], name: str) -> None:
     case = CASES[name]
     folder = folders[case.graph.get("sparse", False)]
-    notes: list[dict[str, Any]] = results(
-        run_threads(RANKS, lambda group: train_case(group, case, folder, thread_trainer))
-    )
+    notes: list[dict[str, Any]] = results(run_threads(RANKS, lambda group: train_case(group, case, folder)))
     assert_law(case, notes, expected_of(case, notes[0]["weights"]))
 
 

@@ -19,6 +19,7 @@ from sancus.config.settings import Config
 from sancus.graphs.graph import Graph
 from sancus.models.gcn import GCN
 from sancus.models.settings import ModelSettings
+from sancus.runs import build
 from sancus.training.node_task import NodeTask
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads
@@ -122,7 +123,7 @@ def test_logits_come_in_the_order_of_the_user(tmp_path: Path) -> None:
     def run(group: Group) -> torch.Tensor | None:
         shard = open_own(folder, group)
         rows = torch.from_numpy(np.array(shard.nodes)).double()[:, None] * torch.tensor([1.0, -2.0])
-        return api.run.in_user_order(shard, group, rows)
+        return build.in_user_order(shard, group, rows)
 
     first, *others = results(run_threads(3, run))
     assert torch.equal(first, torch.arange(graph.nodes).double()[:, None] * torch.tensor([1.0, -2.0]))

@@ -126,7 +126,6 @@ ELSEWHERE = {
     **{item.name: "launching: test_launchers" for item in fields(LaunchSettings)},
     **{item.name: "files of a run: test_cli" for item in fields(OutputSettings)},
 }
-LEARNING_RATE = "lr_schedule" if "lr_schedule" in {f.name for f in fields(TrainingSettings)} else "schedule"
 
 
 def weighted(graph: Graph) -> Graph:
@@ -159,7 +158,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
 
 def observe(folder: Path, flags: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     """What a run did, in words that effects are told in."""
-    flags = {LEARNING_RATE if name == "lr_schedule" else name: value for name, value in flags.items()}
     key = f"{folder} {sorted(flags.items(), key=str)}"
     if key not in seen:
         config = settings(**flags)
@@ -234,8 +232,6 @@ def test_every_flag_is_here_or_told_where() -> None:
         for section in (FactorSettings, ModelSettings, TrainingSettings, LaunchSettings, OutputSettings)
         for item in fields(section)
     } | {"model", "preset"}
-    if LEARNING_RATE == "schedule":
-        flags |= {"lr_schedule"}
     unknown = flags - EFFECTS.keys() - ELSEWHERE.keys()
     assert not unknown, f"add an effect of {', '.join(sorted(unknown))} to EFFECTS"
     gone = EFFECTS.keys() - flags
