@@ -41,7 +41,7 @@ def noisy_cases() -> list[Case]:
                 Case(f"{model}-{plan}-sparse", {"sparse": True}, "random", model, reuse, NOISE, SEEDED),
                 Case(f"{model}-{plan}-sent", {}, "random", model, cagnet, NOISE, SEEDED),
             ]
-        jumping = replace(NOISE, layers=2, jumping="cat", residual=True)
+        jumping = replace(NOISE, layers=2, jumping="cat", residual=True, norm="batch")
         inductive = replace(SEEDED, inductive=True)
         factors = FactorSettings(plan="halo", **plain)
         found += [
