@@ -13,7 +13,7 @@ from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.metrics.declared import METRICS
 from sancus.models.settings import ModelSettings
-from sancus.training.consensus import FIGURES, Statement, combine
+from sancus.training.consensus import FIGURES, Record, Statement, combine
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
@@ -54,11 +54,14 @@ def test_a_rank_with_other_weights_is_named_when_they_are_checked(
 
     def run(group: Group) -> int:
         trainer = trainer_of(group, folder, check=every)
+
+        def disturb(record: Record) -> None:
+            if record["epoch"] == 0 and group.rank == ODD:
+                with torch.no_grad():
+                    next(trainer.model.parameters())[0, 0] += 1e-3
+
         with pytest.raises(DisagreementError, match=f"rank {ODD} has other weights than rank 0"):
-            for record in trainer.epochs():
-                if record["epoch"] == 0 and group.rank == ODD:
-                    with torch.no_grad():
-                        next(trainer.model.parameters())[0, 0] += 1e-3
+            trainer.run(disturb)
         return group.clock.epoch
 
     assert results(run_threads(RANKS, run)) == [epoch] * RANKS

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.state import State
 from sancus.models.settings import ModelSettings
+from sancus.runs.build import make_trainer
 from sancus.runs.checkpoints import contents
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
@@ -93,3 +97,43 @@ def test_nobody_notices_that_ranks_stopped(folder: Path, tmp_path: Path, name: s
         assert (later_best.epoch, later_best.val, later_best.test) == (best.epoch, best.val, best.test)
         for parameter, tensor in best.weights.items():
             assert tensor.equal(later_best.weights[parameter]), parameter
+
+
+class Draws(nn.Module):
+    """A model of a user's own that draws from torch in every training pass."""
+
+    normalisation = "symmetric"
+
+    def __init__(self, features: int, hidden: int, classes: int, **settings: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features, classes))
+
+    def forward(self, x: torch.Tensor, exchange: Any) -> torch.Tensor:
+        noise = torch.rand(self.weight.shape[1]) if self.training else 0.0
+        logits: torch.Tensor = exchange.propagate(x, 0, self.weight) + noise
+        return logits
+
+
+def test_a_model_that_draws_from_torch_goes_on_with_its_numbers(tmp_path: Path) -> None:
+    folder = shards_of(awkward_graph(), "contiguous", 1, tmp_path)
+    config = Config(training=TrainingSettings(epochs=EPOCHS))
+
+    def fresh() -> Trainer:
+        group = Group(Alone())
+        return make_trainer(config, open_own(folder, group), group, torch.device("cpu"), Draws)
+
+    torch.manual_seed(5)
+    expected = [record["loss"] for record in fresh().epochs()]
+    torch.manual_seed(5)
+    trainer = fresh()
+    for record in trainer.epochs():
+        if record["epoch"] == STOP - 1:
+            break
+    own = tmp_path / "own"
+    own.write_bytes(contents.pack_rank(trainer))
+    files = contents.pack(trainer, {})
+    torch.manual_seed(99)
+    resumed = fresh()
+    contents.unpack(files, resumed)
+    contents.unpack_rank(own, resumed)
+    assert [record["loss"] for record in resumed.epochs()] == expected[STOP:]
