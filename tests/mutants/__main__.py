@@ -66,7 +66,7 @@ class Trial:
             os._exit(_pytest(self._place, mutant.tests))
 
     def outcome(self) -> tuple[str, str] | None:
-        """`killed`, `lives` or `broken` (its tests do not run), and pytest's last line; None before the end."""
+        """`killed`, `lives` or `broken` (no test ran), and pytest's last line; None before the end."""
         ended, status = os.waitpid(self._child, os.WNOHANG)
         if not ended and time.monotonic() - self.started < TIMEOUT:
             return None
