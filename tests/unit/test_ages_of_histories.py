@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Stream
@@ -57,6 +58,24 @@ def run(folder: Path, **factors: Any) -> list[tuple[list[Any], Any, list[dict[St
 def test_the_oldest_history_of_an_epoch(folder: Path, policy: str, ages: list[int]) -> None:
     for records, _, _ in run(folder, staleness=policy):
         assert [record["max_age"] for record in records] == ages
+
+
+@pytest.mark.parametrize("plan", ["block", "halo"])
+def test_drift_adds_up_while_an_owner_skips(folder: Path, plan: str) -> None:
+    """Rows grow by 0.4 an epoch and the gap is 1: every third epoch sends, though no step passes the gap."""
+    factors = FactorSettings(
+        plan=plan, staleness="variation-gap:gap=1.0", kernel="torch", broadcast="library"
+    )
+
+    def on_rank(group: Group) -> list[int]:
+        exchange = thread_trainer(Config(factors=factors), open_own(folder, group), group).exchange
+        for epoch in range(7):
+            exchange.begin_epoch(epoch)
+            exchange.propagate(torch.full((len(exchange.nodes), 3), 0.4 * (1 + epoch)), 1)
+        answers: list[int] = exchange.crossing.decisions.as_array()[:, 1, 0, group.rank].tolist()
+        return answers
+
+    assert results(run_threads(RANKS, on_rank)) == [[1, 0, 0, 1, 0, 0, 1]] * RANKS
 
 
 def test_agreement_an_epoch_ahead_goes_by_the_drift_since_the_last_send(folder: Path) -> None:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from sancus.codecs.low_bit import Int2
+from sancus.codecs.low_bit import Int1, Int2
 from sancus.comm.ledger import Stream
 from sancus.exchange.encoding import Encoder
 
@@ -49,6 +49,26 @@ def test_every_payload_is_rounded_by_numbers_of_its_own() -> None:
     for one, other in itertools.combinations(codes, 2):
         assert one != other
     assert wire() == codes[0]
+
+
+def test_rows_of_a_payload_are_rounded_by_numbers_of_their_own() -> None:
+    payload = payload_of(0)[:1].repeat(40, 1)
+    wire = Encoder(Int2(), epochs=3).encode(payload, torch.ones(40), STREAM, 1, 0)
+    assert len({bytes(row.tolist()) for row in wire}) > 2, "equal rows, rounded otherwise"
+
+
+def test_a_residual_is_no_longer_than_its_row() -> None:
+    """Two levels, -1 and 1: what is near 0 ends far from it, further than the row is long."""
+    payload = torch.zeros(3, 40)
+    payload[:, 0], payload[:, 1] = -1.0, 1.0
+    payload[1] *= 5.0
+    encoder = Encoder(Int1(), epochs=3, feedback=True)
+    wire = encoder.encode(payload, ONES[:3], STREAM, 1, 0)
+    error = (payload - encoder.decode(wire, 3, payload, 0)).norm(dim=1)
+    assert (error > payload.norm(dim=1)).all()
+    assert encoder.residuals is not None
+    residual = encoder.residuals[1].pull(STREAM)
+    torch.testing.assert_close(residual.norm(dim=1), payload.norm(dim=1))
 
 
 @pytest.mark.parametrize("receivers", [[1], [1, 2]])

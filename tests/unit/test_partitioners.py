@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.bytegnn import ByteGnn, neighbourhood_blocks
-from sancus.partitioners.ldg import Ldg
+from sancus.partitioners.ldg import Ldg, _place
 from sancus.partitioners.metis import Metis, fill_empty, undirected
 from sancus.partitioners.pieces import csr_pieces, rows_of_entries
 from sancus.partitioners.quality import quality
@@ -370,3 +370,10 @@ def test_pieces_of_a_pointer_beyond_32_bits() -> None:
     pointer = np.array([0, 2**31, 2**31 + 5, 2**32 + 1, 2**33])
     assert [(p.start, p.stop) for p in csr_pieces(pointer, 2**31 + 10)] == [(0, 2), (2, 3), (3, 4)]
     assert rows_of_entries(np.array([2**33, 2**33 + 2, 2**33 + 3]), slice(0, 2)).tolist() == [0, 0, 1]
+
+
+def test_ldg_weighs_neighbours_by_the_room_that_is_left() -> None:
+    """`|N(v) ∩ P_i| · (1 − |P_i| / C)`: one neighbour in an empty part beats two in a nearly full one."""
+    counts, sizes = np.array([[2.0, 1.0], [2.0, 0.0]]), np.array([3, 0])
+    assert _place(counts, sizes, 4).tolist() == [1, 0]
+    assert _place(counts[:1], np.array([0, 0]), 4).tolist() == [0]

@@ -15,6 +15,7 @@ from sancus.codecs.base import Moment
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.models.settings import ModelSettings
+from sancus.plans.cover import minimum_cover
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 from tests.unit.test_plans import Cut, cut, dense_of, leg_of, plans_of
@@ -65,6 +66,39 @@ def test_heavier_rows_get_more_bits() -> None:
     assert (widths[weight.argsort()].diff() >= 0).all()
     wide = codec.encode(payload * 10 * weight[:, None], Moment(1, 0.5), torch.ones(rows))
     assert torch.equal(wide[: rows // 4], wire[: rows // 4]), "a wide range weighs like a weight"
+
+
+def test_the_range_counts_by_its_square() -> None:
+    """Three times the range is nine times the variance: it outweighs a weight of four."""
+    codec, draws = AutoBits(budget=3.0, ramp=0.0), torch.Generator().manual_seed(0)
+    payload = torch.rand(40, 6, generator=draws)
+    payload[:, 0], payload[:, 1] = 0.0, 1.0
+    payload[20:] *= 3.0
+    weight = torch.ones(40)
+    weight[:20] = 4.0
+    wire = codec.encode(payload, Moment(1, 0.5), weight)
+    widths = torch.tensor([int(wire[row // 4, 0]) >> 2 * (row % 4) & 3 for row in range(40)])
+    assert widths[20:].min() >= widths[:20].max() and len(widths.unique()) > 1
+
+
+@pytest.mark.parametrize("name", ["block", "halo", "prepost"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_each_entry_is_served_once(graph: Cut, name: str, direction: str) -> None:
+    """`R_ij S_ij` is the block, also where the row and the column of an entry are both covered."""
+    legs = [leg_of(plan, direction) for plan in plans_of(name, graph)]
+    for receiver in range(RANKS):
+        for owner in range(RANKS):
+            if owner != receiver:
+                product = dense_of(legs[receiver].add[owner]) @ dense_of(legs[owner].make[receiver])
+                block = graph.block(receiver, owner, transposed=direction == "backward")
+                torch.testing.assert_close(product, block, rtol=1e-6, atol=1e-9)
+    if name == "prepost":
+        blocks = [
+            sp.csr_array(graph.block(i, j).numpy()) for i in range(RANKS) for j in range(RANKS) if i != j
+        ]
+        covers = [minimum_cover(block) for block in blocks]
+        both = [block[c.rows][:, c.columns].nnz for block, c in zip(blocks, covers, strict=True)]
+        assert any(both), "some entry has both ends in the cover"
 
 
 class Spy:
