@@ -22,6 +22,7 @@ from sancus.plans import AUTO, PLANS
 from sancus.plugins import Table, build, choices, load, parse, settings_of
 from sancus.staleness import POLICIES
 from sancus.trackers import TRACKERS
+from sancus.training import SCHEDULES
 
 Fills = Callable[[Callable[..., Any]], frozenset[str]]  # of a class: its arguments that a run fills in
 
@@ -55,6 +56,7 @@ KINDS: dict[str, Kind] = {
     "codec": Kind(CODECS, ("codec", "backward_codec")),
     "backend": Kind(BACKENDS, ("backend",), words=("auto",), own=False),
     "kernel": Kind(KERNELS, ("kernel",)),
+    "schedule": Kind(SCHEDULES, ("schedule",)),
     "model": Kind(MODELS, ("model",), given_names),
     "data": Kind(READERS),
     "tracker": Kind(TRACKERS, ("track",), _fills("directory", "config"), tried="no"),

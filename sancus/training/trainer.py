@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from sancus.comm.mesh import Layout, Mesh
+from sancus.comm.layout import Layout
+from sancus.comm.mesh import Mesh
 from sancus.exchange.full_graph import FullGraph
 from sancus.metrics.declared import METRICS
 from sancus.training.consensus import UNMEASURED, Consensus, Record, Statement, combine
