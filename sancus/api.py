@@ -27,10 +27,10 @@ from sancus.config.resolve import make_config as settings
 from sancus.config.settings import Config
 from sancus.datasets.accept import accept
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph as Exchange
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import Normalisation
-from sancus.graphs.order import Order
+from sancus.graphs.order import RowOrder
 from sancus.graphs.shards import Shard, open_shard
 from sancus.launch.backend import choose_backend
 from sancus.launch.world import ALONE, World, detect
@@ -40,8 +40,10 @@ from sancus.runs.check import check_cuda
 from sancus.runs.predict import score
 from sancus.shards.cache import prepare_graph
 from sancus.shards.identity import fingerprint_of as fingerprint
-from sancus.training.objective import Task
-from sancus.training.trainer import Record, Trainer, sum_gradients
+from sancus.training.consensus import Record
+from sancus.training.node_task import NodeTask
+from sancus.training.parameter_sync import sum_gradients
+from sancus.training.trainer import Trainer
 from sancus.training.weights import checksum
 from sancus.watch.board import folder_of
 from sancus.watch.watch import Watch, patience_of
@@ -91,7 +93,9 @@ def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> 
     return transport
 
 
-def partition(graph: Graph, transport: Group, partitioner: str = "metis", row_order: Order = "auto") -> Shard:
+def partition(
+    graph: Graph, transport: Group, partitioner: str = "metis", row_order: RowOrder = "auto"
+) -> Shard:
     """This rank's part of a graph. The shards of all ranks are written to the cache once a host."""
     return open_shard(prepare_graph(graph, partitioner, transport.size, row_order), transport.rank)
 
@@ -118,7 +122,7 @@ def make_exchange(
     return build.make_exchange(config, shard, transport, _device(config), normalisation)
 
 
-def make_task(shard: Shard, transport: Group, config: Config | None = None) -> Task:
+def make_task(shard: Shard, transport: Group, config: Config | None = None) -> NodeTask:
     """Loss and score of own rows, as shares of those of the whole graph."""
     config = config or Config()
     return build.make_task(config, shard, transport, _device(config))

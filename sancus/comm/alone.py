@@ -1,4 +1,4 @@
-"""The transport of a single rank: there is nobody to talk to."""
+"""The transport of a single process: there is nobody to talk to."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Sequence
 
 import torch
 
-from sancus.comm.group import DONE, Group, Transfer
+from sancus.comm.transport import DONE, Transfer, Transport
 
 
-class Alone(Group):
-    """One rank; every collective is the identity."""
+class Alone(Transport):
+    """One process; every collective is the identity."""
 
     def __init__(self) -> None:
         super().__init__(rank=0, size=1, timeout=0.0)
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+    def broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
         return DONE
 
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
-        return DONE
+    def send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
+        raise ValueError("a process alone has nobody to send to")
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
-        return DONE
+    def receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
+        raise ValueError("a process alone has nobody to receive from")
 
-    def _all_to_all(
+    def all_to_all(
         self,
         send: torch.Tensor,
         send_counts: Sequence[int],
@@ -35,9 +35,12 @@ class Alone(Group):
     ) -> Transfer:
         return DONE
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
+    def all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         gathered[0] = tensor
         return DONE
+
+    def split(self, members: Sequence[int]) -> Transport | None:
+        return Alone() if members else None
 
     def progress(self) -> None:
         """Nothing is ever under way."""

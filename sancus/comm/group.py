@@ -1,102 +1,66 @@
-"""The transport's contract, and what every transport shares.
+"""A group: processes that act together, and what they may do: collectives, and messages to one another.
 
-Four collectives, called by all ranks in the same order: `broadcast`, `all_to_all`, `all_gather` and
-`all_reduce`. The first two return a `Handle` at once; the tensors belong to the transport until
-`Handle.wait`. Every wait has a timeout. Tensors are contiguous and owned by the caller: receiving into a
-temporary is how a result gets lost. Collectives are numbered; a message that is not of the collective in
-which it arrives is never used (`sancus.comm.stamp`).
+Four collectives, called by all members in the same order: `broadcast`, `all_to_all`, `all_gather` and
+`all_reduce`; and `send` with its `receive`. What can travel while a rank computes returns a `Handle` at once;
+the tensors belong to the group until `Handle.wait`. Every wait has a timeout. Tensors are contiguous and the
+caller's own: receiving into a temporary is how a result gets lost.
+
+A group seals every message behind a header, counts its bytes in the ledger and checks what arrives
+(`sancus.comm.header`); a `Transport` moves them. Collectives are numbered; a message that is not of the
+collective in which it arrives is never used. Ranks are places in the group, from 0; `members` says which
+process of the whole run each of them is, and the ledger and errors name those.
 """
 
 from __future__ import annotations
 
-import abc
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from sancus.comm.clock import Clock
+from sancus.comm.desk import Desk, OnDesk
 from sancus.comm.errors import CommError
-from sancus.comm.ledger import Entry, Ledger
+from sancus.comm.handle import Handle, reason
+from sancus.comm.header import PLAIN_HEADER, Plain, blank, label_of, seal, size_of, unseal
+from sancus.comm.ledger import AGREEMENT, PARAMETER, Entry, Ledger
 from sancus.comm.notes import Notes
 from sancus.comm.observer import Observer
-from sancus.comm.stamp import STAMP, Stamp, as_bytes, label_of
+from sancus.comm.ring import TAGS, Ring
+from sancus.comm.transport import Transfer, Transport
 
-PARAMETER = Entry("parameter")
-AGREEMENT = Entry("agreement")
-RING_CHUNK = 1 << 19
-MAX_TAG = 1 << 14
+MESSAGE_TAG = TAGS  # of messages between two ranks; those of the ring are below
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """What a library has under way."""
+class Group:
+    """Moves tensors between the processes of a group and counts every byte."""
 
-    finish: Callable[[], None]  # block until it ends, within the timeout
-    ended: Callable[[], float | None]  # the moment at which it was seen to have ended (perf_counter)
-
-
-DONE = Transfer(lambda: None, lambda: None)  # of a transport where everything happens when it starts
-
-
-class Handle:
-    """A collective on its way."""
+    ledger = OnDesk[Ledger]()
+    observer = OnDesk[Observer]()
+    clock = OnDesk[Clock]()  # the same on all ranks at the same collective
 
     def __init__(
         self,
-        transfer: Transfer,
-        transport: Group,
-        entry: Entry,
-        describe: str,
-        opened: Callable[[], None] | None = None,
+        transport: Transport,
+        name: str = "all",
+        members: Sequence[int] | None = None,
+        desk: Desk | None = None,
     ) -> None:
-        """`opened` checks what has arrived, and puts it where the caller expects it."""
-        self._transfer = transfer
-        self._ledger = transport.ledger
-        self._observer = transport.observer
-        self._number = transport.number
-        self._entry = entry
-        self._describe = describe
-        self._opened = opened
-        self._begun = time.perf_counter()
-
-    def wait(self) -> None:
-        """Block until the tensors are ours again; a failure or timeout is a `CommError`.
-
-        Only this time is exposed; what passed since the start of the transfer, until here or until the
-        transfer ended, was hidden behind other work.
-        """
-        started = time.perf_counter()
-        self._observer.waits(self._number)
-        try:
-            self._transfer.finish()
-        except RuntimeError as error:
-            waited = time.perf_counter() - started
-            failed = f"{self._describe} failed after {waited:.1f} s: {_reason(error)}"
-            raise CommError(self._observer.explain(failed)) from error
-        self._observer.goes_on()
-        if self._opened is not None:
-            self._opened()
-        self._ledger.wait(self._entry.purpose, time.perf_counter() - started)
-        if self._entry.purpose == "payload":
-            self._ledger.hide(min(started, self._transfer.ended() or started) - self._begun)
-
-
-class Group(abc.ABC):
-    """Moves tensors between ranks and counts every byte in its ledger."""
-
-    def __init__(self, rank: int, size: int, timeout: float) -> None:
-        self.rank = rank
-        self.size = size
-        self.timeout = timeout
-        self.ledger = Ledger()
-        self.observer = Observer()
+        """The group of all processes; or `members` of them, at the `desk` that it shares with that group."""
+        self.transport = transport
+        self.rank = transport.rank
+        self.size = transport.size
+        self.name = name
+        self.members = tuple(range(self.size) if members is None else members)
+        self.desk = desk or Desk()
         self.number = 0  # of the last collective, the same on all ranks
-        self.clock = Clock()  # likewise
         self.ring = False  # broadcast around the ring of ranks, instead of by the library
-        self._rings = 0
+        self._ring = Ring(transport)
+        self._whole = members is None
+        self._sent: Counter[int] = Counter()  # messages so far to each rank, and from each
+        self._received: Counter[int] = Counter()
 
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
@@ -108,27 +72,26 @@ class Group(abc.ABC):
     ) -> Handle:
         """The owner's `tensor` arrives in everyone's `tensor` (same shape and dtype).
 
-        `overhead` bytes of the message are an envelope that the caller checks; without one it gets a stamp.
-        Both are counted as agreement, not as `entry`. In the background it makes progress while the ranks
-        compute, and never goes around the ring, where every rank must help.
+        The first `overhead` bytes of the message are a header that the caller checks; without one it gets a
+        plain one. Both are counted as agreement, not as `entry`. In the background it makes progress while
+        the ranks compute, and never goes around the ring, where every rank must help.
         """
         assert tensor.is_contiguous()
-        message, opened = tensor, None
+        message, opened, device = tensor, None, tensor.device
         if not overhead and entry.purpose != "probe":
-            stamp, overhead = self._stamp("broadcast", entry, tensor.dtype, tensor.shape), STAMP
-            counts = [int(rank == owner) for rank in range(self.size)]
-            mine = self.rank == owner
-            message = stamp.seal(tensor, counts) if mine else stamp.blank(counts, tensor.device)
-            opened = partial(stamp.unseal, message, counts, tensor, self.rank)
+            plain, overhead = self._plain("broadcast", entry, tensor.dtype, tensor.shape), PLAIN_HEADER
+            headers = [plain.header(1, self.members[owner])]
+            message = seal([tensor], headers, device) if self.rank == owner else blank(headers, device)
+            opened = partial(unseal, message, headers, tensor, self.members[self.rank])
         if self.rank == owner:
-            for receiver in self._others():
-                self._count(entry, receiver, message.nbytes, overhead)
-        what = f"broadcast from rank {owner}"
-        if self.ring and not background:
-            return self._handle(lambda: self._ring(message, owner), entry, what, opened)
-        return self._handle(
-            lambda: self._broadcast(message, owner, background=background), entry, what, opened
-        )
+            self._count(entry, [message.nbytes] * self.size, overhead)
+
+        def start() -> Transfer:
+            if self.ring and not background:
+                return self._ring.broadcast(message, owner)
+            return self.transport.broadcast(message, owner, background=background)
+
+        return self._start(start, entry, f"broadcast from rank {self.members[owner]}", opened)
 
     def all_to_all(
         self,
@@ -143,21 +106,23 @@ class Group(abc.ABC):
     ) -> Handle:
         """Rows of `send` go to ranks 0, 1, … by `send_counts`; `receive` fills likewise.
 
-        Both are contiguous with equal trailing dimensions; the count for oneself is 0. `overhead` bytes of
-        every message that is not empty are an envelope that the caller checks; without one it gets a stamp.
+        Both are contiguous with equal trailing dimensions; the count for oneself is 0. The first `overhead`
+        bytes of every message that is not empty are a header that the caller checks; without one it gets a
+        plain one.
         """
         assert send.is_contiguous() and receive.is_contiguous()
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
         out, into, sizes, coming, opened = send, receive, list(send_counts), list(receive_counts), None
         if not overhead:
-            stamp, overhead = self._stamp("all-to-all", entry, send.dtype, send.shape[1:]), STAMP
-            out, into = stamp.seal(send, sizes), stamp.blank(coming, receive.device)
-            opened = partial(stamp.unseal, into, coming, receive, self.rank)
-            sizes, coming = [stamp.size(rows) for rows in sizes], [stamp.size(rows) for rows in coming]
-        for receiver in self._others():
-            self._count(entry, receiver, sizes[receiver] * out.element_size(), overhead)
-        return self._handle(
-            lambda: self._all_to_all(out, sizes, into, coming, background=background),
+            plain, overhead = self._plain("all-to-all", entry, send.dtype, send.shape[1:]), PLAIN_HEADER
+            going = [plain.header(rows, self.members[self.rank]) for rows in sizes]
+            arriving = [plain.header(rows, self.members[sender]) for sender, rows in enumerate(coming)]
+            out, into = seal(send.split(sizes), going, send.device), blank(arriving, receive.device)
+            opened = partial(unseal, into, arriving, receive, self.members[self.rank])
+            sizes, coming = [size_of(header) for header in going], [size_of(header) for header in arriving]
+        self._count(entry, [size * out.element_size() for size in sizes], overhead)
+        return self._start(
+            lambda: self.transport.all_to_all(out, sizes, into, coming, background=background),
             entry,
             "all-to-all",
             opened,
@@ -165,14 +130,14 @@ class Group(abc.ABC):
 
     def all_gather(self, tensor: torch.Tensor, entry: Entry = AGREEMENT) -> torch.Tensor:
         """Everyone's `tensor` (same shape and dtype on all ranks), stacked: `[p, …]`."""
-        stamp = self._stamp("all-gather", entry, tensor.dtype, tensor.shape)
-        mine = stamp.seal(tensor.contiguous(), [1])
-        for receiver in self._others():
-            self._count(entry, receiver, mine.nbytes, STAMP)
+        plain = self._plain("all-gather", entry, tensor.dtype, tensor.shape)
+        headers = [plain.header(1, sender) for sender in self.members]
+        mine = seal([tensor], [headers[self.rank]], tensor.device)
+        self._count(entry, [mine.nbytes] * self.size, PLAIN_HEADER)
         everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        opened = partial(stamp.unseal, everyone.view(-1), [1] * self.size, gathered, self.rank)
-        self._handle(lambda: self._all_gather(mine, everyone), entry, "all-gather", opened).wait()
+        opened = partial(unseal, everyone.view(-1), headers, gathered, self.members[self.rank])
+        self._start(lambda: self.transport.all_gather(mine, everyone), entry, "all-gather", opened).wait()
         return gathered
 
     def all_reduce(self, tensor: torch.Tensor, entry: Entry = PARAMETER) -> None:
@@ -199,104 +164,98 @@ class Group(abc.ABC):
         summed = self.all_gather(parts.sum(dim=0), entry)
         tensor.copy_(summed.view(-1)[: tensor.numel()])
 
-    def _ring(self, tensor: torch.Tensor, owner: int) -> Transfer:
-        """Ring-based pipelined broadcast: owner → owner + 1 → … in chunks (SANCUS §4.3.2, Figure 13).
+    def send(self, tensor: torch.Tensor, receiver: int, entry: Entry) -> Handle:
+        """`tensor` goes to one rank, which calls `receive`; messages between two ranks keep their order.
 
-        A rank passes a chunk on as soon as it has it, so all links are busy at once and a long block
-        takes the time of one transfer plus a chunk per hop. The tag keeps rounds that overlap apart.
+        Only those two take part, so it is no collective and moves no number but that of their messages.
         """
-        self._rings += 1
-        tag = self._rings % MAX_TAG
-        place = (self.rank - owner) % self.size
-        before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
-        chunks = as_bytes(tensor).split(RING_CHUNK)
-        passes_on = place < self.size - 1
-        receives = [self._receive(chunk, before, tag) for chunk in chunks] if place else []
-        sends = [] if place else [self._send(chunk, after, tag) for chunk in chunks]
+        self._sent[receiver] += 1
+        mine, other = self.members[self.rank], self.members[receiver]
+        plain = self._plain("send", entry, tensor.dtype, tensor.shape, self._sent[receiver])
+        message = seal([tensor], [plain.header(1, mine)], tensor.device)
+        self.ledger.count(entry, other, message.nbytes, PLAIN_HEADER)
+        return self._start(
+            lambda: self.transport.send(message, receiver, MESSAGE_TAG),
+            entry,
+            f"send to rank {other}",
+            collective=False,
+        )
 
-        def finish() -> None:
-            for chunk, receive in zip(chunks, receives, strict=False):
-                receive.finish()
-                if passes_on:
-                    sends.append(self._send(chunk, after, tag))
-            for send in sends:
-                send.finish()
+    def receive(self, tensor: torch.Tensor, sender: int, entry: Entry) -> Handle:
+        """The next message of `sender` arrives in `tensor` (same shape, dtype and purpose as it was sent)."""
+        self._received[sender] += 1
+        mine, other = self.members[self.rank], self.members[sender]
+        plain = self._plain("send", entry, tensor.dtype, tensor.shape, self._received[sender])
+        headers = [plain.header(1, other)]
+        message = blank(headers, tensor.device)
+        return self._start(
+            lambda: self.transport.receive(message, sender, MESSAGE_TAG),
+            entry,
+            f"receive from rank {other}",
+            partial(unseal, message, headers, tensor, mine),
+            collective=False,
+        )
 
-        return Transfer(finish, lambda: None)
+    def progress(self) -> None:
+        """Help background transfers along, where the library does not do so by itself."""
+        self.transport.progress()
 
-    def _stamp(self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int]) -> Stamp:
-        """What the messages of the next collective say of themselves; `shape` is that of a row."""
-        return Stamp(operation, self.number + 1, label_of(entry, self.clock.epoch), dtype, tuple(shape))
+    def close(self) -> None:
+        """All ranks leave together, so that nobody's connection breaks while others still talk.
 
-    def _count(self, entry: Entry, receiver: int, size: int, overhead: int) -> None:
-        if size:
-            self.ledger.count(entry, receiver, size - overhead)
-            self.ledger.count(AGREEMENT, receiver, overhead)
+        A peer that is already gone is no error where the library can do without it: nothing is left to say.
+        """
+        try:
+            if self.size > 1:
+                self.all_gather(torch.zeros(1, dtype=torch.uint8, device=self.transport.device))
+        except CommError:
+            if self.transport.leaves_together:
+                raise
+        self.transport.close()
 
-    def _others(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank]
+    def abort(self) -> None:
+        """Leave at once because this rank failed; the others must not wait for it."""
+        self.transport.abort()
 
-    def _handle(
-        self, start: Callable[[], Transfer], entry: Entry, what: str, opened: Callable[[], None] | None = None
+    def notes(self) -> Notes | None:
+        """Where ranks can leave notes for each other outside all collectives, if the library has that."""
+        return self.transport.notes()
+
+    def _plain(
+        self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int], number: int = 0
+    ) -> Plain:
+        """What the messages of the next collective, or of message `number`, say; `shape` is of a row."""
+        label = label_of(entry, self.clock.epoch)
+        return Plain(operation, number or self.number + 1, label, dtype, tuple(shape))
+
+    def _count(self, entry: Entry, sizes: Sequence[int], overhead: int) -> None:
+        """Messages of so many bytes `[p]` are handed over, one to each other rank."""
+        for receiver, size in enumerate(sizes):
+            if size and receiver != self.rank:
+                self.ledger.count(entry, self.members[receiver], size, overhead)
+
+    def _start(
+        self,
+        start: Callable[[], Transfer],
+        entry: Entry,
+        what: str,
+        opened: Callable[[], None] | None = None,
+        *,
+        collective: bool = True,
     ) -> Handle:
-        self.number += 1
-        self.observer.started(self.number, what, entry.stream)
-        describe = f"rank {self.rank}: {what}"
+        """Start a transfer; a collective, of all members, gets the next number."""
+        if collective:
+            self.number += 1
+        if self._whole:
+            self.desk.number = self.number
+        self.observer.started(self.desk.number, what, entry.stream)
+        describe = f"rank {self.members[self.rank]}: {what}"
         if entry.stream is not None:
             describe += f" ({entry.stream.direction}, layer {entry.stream.layer})"
         started = time.perf_counter()
         try:
             transfer = start()
         except RuntimeError as error:
-            raise CommError(self.observer.explain(f"{describe} failed: {_reason(error)}")) from error
+            raise CommError(self.observer.explain(f"{describe} failed: {reason(error)}")) from error
         self.ledger.wait(entry.purpose, time.perf_counter() - started)
-        return Handle(transfer, self, entry, describe, opened)
-
-    def notes(self) -> Notes | None:
-        """Where ranks can leave notes for each other outside all collectives, if the library has that."""
-        return None
-
-    @abc.abstractmethod
-    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
-        """Start a broadcast."""
-
-    @abc.abstractmethod
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
-        """Start to send to one rank."""
-
-    @abc.abstractmethod
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
-        """Start to receive from one rank."""
-
-    @abc.abstractmethod
-    def _all_to_all(
-        self,
-        send: torch.Tensor,
-        send_counts: Sequence[int],
-        receive: torch.Tensor,
-        receive_counts: Sequence[int],
-        *,
-        background: bool,
-    ) -> Transfer:
-        """Start a variable all-to-all."""
-
-    @abc.abstractmethod
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
-        """Start a fixed-shape all-gather."""
-
-    @abc.abstractmethod
-    def progress(self) -> None:
-        """Help background transfers along, where the library does not do so by itself."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Leave the group in good order: all ranks are here."""
-
-    @abc.abstractmethod
-    def abort(self) -> None:
-        """Leave at once because this rank failed; the others must not wait for it."""
-
-
-def _reason(error: Exception) -> str:
-    """One line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return Handle(transfer, self.desk, entry, describe, opened)

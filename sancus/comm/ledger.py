@@ -34,6 +34,10 @@ class Entry:
     stream: Stream | None = None
 
 
+PARAMETER = Entry("parameter")
+AGREEMENT = Entry("agreement")
+
+
 class Ledger:
     """Bytes and seconds of one rank since it started; differences give an epoch's share."""
 
@@ -44,10 +48,12 @@ class Ledger:
         self.seconds: Counter[Purpose] = Counter()
         self.hidden_seconds = 0.0
 
-    def count(self, entry: Entry, receiver: int, wire: int) -> None:
-        """`wire` bytes were handed over for one receiver."""
-        if wire:
-            self.wire[entry, receiver] += wire
+    def count(self, entry: Entry, receiver: int, wire: int, overhead: int = 0) -> None:
+        """`wire` bytes were handed over for one receiver; `overhead` of them are a header: agreement."""
+        if wire > overhead:
+            self.wire[entry, receiver] += wire - overhead
+        if overhead:
+            self.wire[AGREEMENT, receiver] += overhead
 
     def count_raw(self, stream: Stream, raw: int) -> None:
         """The same payload would have been `raw` bytes without a codec, over all receivers."""

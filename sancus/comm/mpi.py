@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sancus.comm.group import Group, Transfer
+from sancus.comm.transport import Transfer, Transport
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -21,40 +21,46 @@ SPIN_SECONDS = 1e-3
 NAP_SECONDS = 5e-5
 
 
-class MpiTransport(Group):
-    """MPI through mpi4py: MPICH or Open MPI, CPU tensors."""
+class Communicator(Transport):
+    """The members of a communicator of MPI: MPICH or Open MPI, CPU tensors."""
 
-    def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:
-        """Join the world that mpiexec made; `rendezvous` has no meaning under MPI.
+    leaves_together = True
 
-        Joining (the import) waits for all ranks and knows no timeout, so an alarm ends this process, and
-        with it the world, if a rank never comes.
-        """
-        del rendezvous
-        signal.setitimer(signal.ITIMER_REAL, timeout)
+    def __init__(self, comm: MPI.Comm, timeout: float) -> None:
+        """`comm` is this object's own."""
         from mpi4py import MPI
 
-        self.comm = MPI.COMM_WORLD.Dup()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        assert (self.comm.rank, self.comm.size) == (rank, size), "the launcher and MPI disagree on ranks"
+        super().__init__(comm.rank, comm.size, timeout)
+        self.comm = comm
         self._byte = MPI.BYTE
+        self._nobody = MPI.UNDEFINED
         self._under_way: list[_Request] = []
-        super().__init__(rank, size, timeout)
+        self._parts: list[Communicator] = []
+
+    def split(self, members: Sequence[int]) -> Communicator | None:
+        """A communicator of their own, by MPI's `Split`."""
+        inside = self.rank in members
+        comm = self.comm.Split(0 if inside else self._nobody, self.rank)
+        if not inside:
+            return None
+        part = Communicator(comm, self.timeout)
+        self._parts.append(part)
+        return part
 
     def progress(self) -> None:
         """MPI moves bytes only inside its own calls: look at every background transfer."""
         self._under_way = [request for request in self._under_way if not request.look()]
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+    def broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
         return self._transfer(self.comm.Ibcast([_bytes(tensor), self._byte], root=owner), background)
 
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
+    def send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
         return self._transfer(self.comm.Isend([_bytes(tensor), self._byte], dest=receiver, tag=tag))
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
+    def receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
         return self._transfer(self.comm.Irecv([_bytes(tensor), self._byte], source=sender, tag=tag))
 
-    def _all_to_all(
+    def all_to_all(
         self,
         send: torch.Tensor,
         send_counts: Sequence[int],
@@ -72,7 +78,7 @@ class MpiTransport(Group):
         sent, received = message(send, send_counts), message(receive, receive_counts)
         return self._transfer(self.comm.Ialltoallv(sent, received), background)
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
+    def all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         sent, received = [_bytes(tensor), self._byte], [_bytes(gathered), self._byte]
         return self._transfer(self.comm.Iallgather(sent, received))
 
@@ -83,13 +89,33 @@ class MpiTransport(Group):
         return Transfer(kept.finish, lambda: kept.ended)
 
     def close(self) -> None:
-        """Wait for everyone, then free the communicator; mpi4py finalises MPI at exit."""
-        self.all_gather(torch.zeros(1, dtype=torch.uint8))
+        """Free the communicators, which all members do together; mpi4py finalises MPI at exit."""
+        for part in self._parts:
+            part.close()
         self.comm.Free()
 
     def abort(self) -> None:
         """End the whole MPI world: peers of a failed rank would otherwise wait for ever."""
         self.comm.Abort(1)
+
+
+class MpiTransport(Communicator):
+    """All processes of the run, as mpiexec started them."""
+
+    def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:
+        """Join the world that mpiexec made; `rendezvous` has no meaning under MPI.
+
+        Joining (the import) waits for all ranks and knows no timeout, so an alarm ends this process, and
+        with it the world, if a rank never comes.
+        """
+        del rendezvous
+        signal.setitimer(signal.ITIMER_REAL, timeout)
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD.Dup()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert (comm.rank, comm.size) == (rank, size), "the launcher and MPI disagree on ranks"
+        super().__init__(comm, timeout)
 
 
 class _Request:

@@ -11,28 +11,28 @@ from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
 
 
-def gather_json(transport: Group, record: Any, device: torch.device) -> list[Any]:
+def gather_json(group: Group, record: Any, device: torch.device) -> list[Any]:
     """Every rank's record `[p]`, on all ranks: a gather of lengths, then one of padded text."""
     text = json.dumps(record).encode()
-    lengths = transport.all_gather(torch.tensor([len(text)], dtype=torch.int64, device=device)).flatten()
+    lengths = group.all_gather(torch.tensor([len(text)], dtype=torch.int64, device=device)).flatten()
     padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
     padded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    everyone = transport.all_gather(padded.to(device)).cpu()
+    everyone = group.all_gather(padded.to(device)).cpu()
     return [
         json.loads(bytes(row[:length].tolist()))
         for row, length in zip(everyone, lengths.tolist(), strict=True)
     ]
 
 
-def broadcast_bytes(transport: Group, content: bytes | None, device: torch.device) -> bytes:
+def broadcast_bytes(group: Group, content: bytes | None, device: torch.device) -> bytes:
     """What rank 0 gives, on all ranks."""
     size = len(content) if content is not None else 0
-    lengths = transport.all_gather(torch.tensor([size], dtype=torch.int64, device=device)).flatten()
+    lengths = group.all_gather(torch.tensor([size], dtype=torch.int64, device=device)).flatten()
     length = int(lengths[0])
     buffer = torch.zeros(length, dtype=torch.uint8)
-    if transport.rank == 0 and content:
+    if group.rank == 0 and content:
         buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8)
     buffer = buffer.to(device)
     if length:
-        transport.broadcast(buffer, 0, Entry("agreement")).wait()
+        group.broadcast(buffer, 0, Entry("agreement")).wait()
     return buffer.cpu().numpy().tobytes()

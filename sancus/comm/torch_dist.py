@@ -2,69 +2,55 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
 
 from sancus.comm.errors import CommError
-from sancus.comm.group import Group, Transfer
 from sancus.comm.notes import StoreNotes
+from sancus.comm.transport import Transfer, Transport
 from sancus.errors import UserError
 
 
-class TorchTransport(Group):
-    """Any backend of torch.distributed; the group is this object's own."""
+class TorchTransport(Transport):
+    """A process group of torch.distributed, and a second one for what travels in the background."""
 
-    backend = "gloo"
-
-    def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:
-        """Join the group: through the file `rendezvous` for local ranks, else by `env://`."""
-        super().__init__(rank, size, timeout)
-        limit = timedelta(seconds=timeout)
-        try:
-            store = self._store(rendezvous, limit)
-            dist.init_process_group(self.backend, store=store, rank=rank, world_size=size, timeout=limit)
-        except (RuntimeError, ValueError) as error:
-            raise _cannot_meet(rank, rendezvous, error) from error
+    def __init__(
+        self, members: Sequence[int], timeout: float, group: dist.ProcessGroup | None = None
+    ) -> None:
+        """`members` are processes of the whole run; `group` is theirs, the default one where it is None."""
+        super().__init__(list(members).index(dist.get_rank()), len(members), timeout)
+        self._members = tuple(members)
+        self._group = group
         self._second_group: dist.ProcessGroup | None = None
-        self._meets_at_address = rendezvous is None
 
-    def notes(self) -> StoreNotes | None:
-        """Over a connection of its own to the store; not in a file, which would only grow."""
-        if not self._meets_at_address:
-            return None
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=self.timeout))
-        return StoreNotes(_of_this_attempt(store))
+    @property
+    def device(self) -> torch.device:
+        """That of the backend."""
+        cuda = dist.get_backend(self._group) == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
 
-    def _store(self, rendezvous: str | None, limit: timedelta) -> dist.Store:
-        """Where ranks meet. Attempts of an elastic launcher never read each other's addresses."""
-        if rendezvous is not None:
-            return dist.FileStore(str(Path(rendezvous)), self.size)
-        store, _, _ = next(dist.rendezvous("env://", self.rank, self.size, timeout=limit))
-        return _of_this_attempt(store)
+    def broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+        group = self._group_for(background=background)
+        return self._transfer(dist.broadcast(tensor, src=self._members[owner], group=group, async_op=True))
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
-        group = self._group(background=background)
-        return self._transfer(dist.broadcast(tensor, src=owner, group=group, async_op=True))
-
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
-        work = dist.isend(tensor, dst=receiver, tag=tag)
+    def send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
+        work = dist.isend(tensor, dst=self._members[receiver], group=self._group, tag=tag)
         assert work is not None
         return Transfer(lambda: self._wait(work), lambda: None)
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
-        work = dist.irecv(tensor, src=sender, tag=tag)
+    def receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
+        work = dist.irecv(tensor, src=self._members[sender], group=self._group, tag=tag)
         assert work is not None
         return Transfer(lambda: self._wait(work), lambda: None)
 
-    def _all_to_all(
+    def all_to_all(
         self,
         send: torch.Tensor,
         send_counts: Sequence[int],
@@ -73,21 +59,35 @@ class TorchTransport(Group):
         *,
         background: bool,
     ) -> Transfer:
-        group, counts = self._group(background=background), (list(receive_counts), list(send_counts))
+        group, counts = self._group_for(background=background), (list(receive_counts), list(send_counts))
         work = dist.all_to_all_single(receive, send, *counts, group=group, async_op=True)
         return self._transfer(work)
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
-        return self._transfer(dist.all_gather(list(gathered.unbind()), tensor, async_op=True))
+    def all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
+        work = dist.all_gather(list(gathered.unbind()), tensor, group=self._group, async_op=True)
+        return self._transfer(work)
 
-    def _group(self, *, background: bool) -> dist.ProcessGroup | None:
+    def split(self, members: Sequence[int]) -> TorchTransport | None:
+        """A process group of their own, which torch lets only all processes of the run make together."""
+        chosen = [self._members[place] for place in members]
+        limit = timedelta(seconds=self.timeout)
+        group = dist.new_group(chosen, timeout=limit)
+        return TorchTransport(chosen, self.timeout, group) if self.rank in members else None
+
+    def _group_for(self, *, background: bool) -> dist.ProcessGroup | None:
         """Background transfers have connections and threads of their own, so that nothing waits behind them.
 
-        All ranks come here first at the same use, so the group is made when it is needed.
+        All members come here first at the same use, so the group is made when it is needed; where these are
+        not all processes of the run, without the others.
         """
         if background and self._second_group is None:
-            self._second_group = dist.new_group(timeout=timedelta(seconds=self.timeout))
-        return self._second_group if background else None
+            limit = timedelta(seconds=self.timeout)
+            if self._group is None:
+                self._second_group = dist.new_group(timeout=limit)
+            else:
+                ranks = list(self._members)
+                self._second_group = dist.new_group(ranks, timeout=limit, use_local_synchronization=True)
+        return self._second_group if background else self._group
 
     def _transfer(self, work: dist.Work) -> Transfer:
         """The library's threads move the bytes; they also note when a transfer ended."""
@@ -103,19 +103,55 @@ class TorchTransport(Group):
         """The library's own threads do it."""
 
     def close(self) -> None:
-        """All ranks leave together, so that nobody's connection breaks while others still talk.
-
-        The group is left to the end of the process: taking gloo apart can abort it. A peer that is already
-        gone is no error here, as nothing is left to be said.
-        """
-        with contextlib.suppress(CommError):
-            self.all_gather(torch.zeros(1, dtype=torch.uint8, device=self._device()))
+        """Left to the end of the process: taking gloo apart can abort it."""
 
     def abort(self) -> None:
         """Nothing to tear down: the process ends, and peers see their connections close."""
 
-    def _device(self) -> torch.device:
-        return torch.device("cpu")
+
+class TorchWorld(TorchTransport):
+    """All processes of the run, by the default group of torch.distributed, which is this object's own."""
+
+    backend: ClassVar[str]
+
+    def __init__(self, rank: int, size: int, timeout: float, rendezvous: str | None = None) -> None:
+        """Join the others: through the file `rendezvous` for local ranks, else by `env://`."""
+        limit = timedelta(seconds=timeout)
+        try:
+            store = _store(rank, size, rendezvous, limit)
+            dist.init_process_group(self.backend, store=store, rank=rank, world_size=size, timeout=limit)
+        except (RuntimeError, ValueError) as error:
+            raise _cannot_meet(rank, rendezvous, error) from error
+        super().__init__(range(size), timeout, None)
+        self._meets_at_address = rendezvous is None
+
+    def notes(self) -> StoreNotes | None:
+        """Over a connection of its own to the store; not in a file, which would only grow."""
+        if not self._meets_at_address:
+            return None
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=self.timeout))
+        return StoreNotes(_of_this_attempt(store))
+
+
+class GlooTransport(TorchWorld):
+    """gloo over TCP: any machine, CPU tensors."""
+
+    backend = "gloo"
+
+
+class NcclTransport(TorchWorld):
+    """NCCL between CUDA devices (untested: no GPU was at hand)."""
+
+    backend = "nccl"
+
+
+def _store(rank: int, size: int, rendezvous: str | None, limit: timedelta) -> dist.Store:
+    """Where ranks meet. Attempts of an elastic launcher never read each other's addresses."""
+    if rendezvous is not None:
+        return dist.FileStore(str(Path(rendezvous)), size)
+    store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=limit))
+    return _of_this_attempt(store)
 
 
 def _of_this_attempt(store: dist.Store) -> dist.Store:
@@ -135,21 +171,6 @@ def _cannot_meet(rank: int, rendezvous: str | None, error: Exception) -> Excepti
         f"rank {rank} cannot meet the others at {address}:{port}: {reason}; "
         "check MASTER_ADDR, MASTER_PORT and that all ranks were started"
     )
-
-
-class GlooTransport(TorchTransport):
-    """gloo over TCP: any machine, CPU tensors."""
-
-    backend = "gloo"
-
-
-class NcclTransport(TorchTransport):
-    """NCCL between CUDA devices (untested: no GPU was at hand)."""
-
-    backend = "nccl"
-
-    def _device(self) -> torch.device:
-        return torch.device("cuda", torch.cuda.current_device())
 
 
 def gloo_is_here() -> bool:

@@ -23,8 +23,8 @@ import torch
 import xxhash
 
 from sancus.comm.errors import DisagreementError
-from sancus.comm.group import AGREEMENT, Group
-from sancus.comm.ledger import DIRECTIONS, Direction, Stream
+from sancus.comm.group import Group
+from sancus.comm.ledger import AGREEMENT, DIRECTIONS, Direction, Stream
 from sancus.comm.records import gather_json
 from sancus.errors import UserError
 from sancus.exchange.decisions import Decisions

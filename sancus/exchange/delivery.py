@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import torch
 
-from sancus.comm.group import Group, Handle
+from sancus.comm.group import Group
+from sancus.comm.handle import Handle
+from sancus.comm.header import PAYLOAD_HEADER, Header, Payload, blank, messages, seal, size_of
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
 from sancus.errors import UserError
 from sancus.exchange.encoding import EVERYONE, Encoder
-from sancus.exchange.envelope import HEADER, Label, blank, seal, size_of, unseal
 from sancus.exchange.health import Health
 from sancus.exchange.history import History
 
@@ -58,9 +59,9 @@ class Use:
         """The stream of an owner."""
         return Stream(self.layer, self.direction, owner)
 
-    def label(self, owner: int) -> Label:
-        """What a payload of `owner` must say of itself."""
-        return Label(self.sequence, self.stream(owner), self.epoch)
+    def header(self, owner: int, wire: torch.Tensor) -> Header | None:
+        """What a payload of `owner`, encoded like `wire`, must say of itself."""
+        return Payload(self.sequence, self.stream(owner), self.epoch).header(wire, owner)
 
     def recalls(self, owner: int) -> bool:
         """Whether receivers go on with their history of `owner`."""
@@ -85,30 +86,31 @@ class Delivery:
         group, own, payload = self._group, self._group.rank, outgoing.payloads[0]
         owners = [rank for rank in range(group.size) if use.sends[rank] and rows[rank]]
         mine = self._encode(payload, outgoing.weights[0], EVERYONE, use) if own in owners else None
-        started: dict[int, tuple[torch.Tensor, Handle]] = {}
+        started: dict[int, tuple[Header | None, torch.Tensor, Handle]] = {}
 
         def start(place: int) -> None:
             if place < len(owners):
                 owner = owners[place]
                 if mine is not None and owner == own:
-                    envelope = seal([mine], use.label(own), payload.device)
+                    header = use.header(own, mine)
+                    message = seal([mine], [header], payload.device)
                 else:
-                    size = size_of(self.encoder.wire(rows[owner], payload, use.epoch))
-                    envelope = blank([size], payload.device)
+                    header = use.header(owner, self.encoder.wire(rows[owner], payload, use.epoch))
+                    message = blank([header], payload.device)
                 handle = group.broadcast(
-                    envelope, owner, use.entry(owner), overhead=HEADER, background=use.background
+                    message, owner, use.entry(owner), overhead=PAYLOAD_HEADER, background=use.background
                 )
-                started[owner] = envelope, handle
+                started[owner] = header, message, handle
 
         def arrivals() -> Arrivals:
             for owner in range(group.size):
                 if owner in owners:
                     if not use.background:
                         start(owners.index(owner) + 1)
-                    envelope, handle = started.pop(owner)
+                    header, message, handle = started.pop(owner)
                     handle.wait()
-                    if owner != own:
-                        yield owner, self._open(envelope, payload, rows[owner], owner, use)
+                    if header is not None and owner != own:
+                        yield owner, self._open(message, header, payload, rows[owner], owner, use)
                 elif owner != own and rows[owner] and use.recalls(owner):
                     yield owner, self._recall(owner, use)
 
@@ -128,28 +130,33 @@ class Delivery:
         self._count_raw([outgoing.payloads[rank] for rank in others], use)
         if not any(use.sends):
             return self._remembered(rows, use)
-        wires, out = [], [0] * group.size
-        if use.sends[own]:
-            for rank in others:
+        wires: list[torch.Tensor] = []
+        going: list[Header | None] = [None] * group.size
+        coming: list[Header | None] = [None] * group.size
+        for rank in others:
+            if use.sends[own]:
                 wires.append(self._encode(outgoing.payloads[rank], outgoing.weights[rank], rank, use))
-                out[rank] = size_of(wires[-1])
-        coming = [
-            size_of(self.encoder.wire(rows[rank], sample, use.epoch))
-            if use.sends[rank] and rank != own and rows[rank]
-            else 0
-            for rank in range(group.size)
-        ]
-        sealed = seal(wires, use.label(own), sample.device)
+                going[rank] = use.header(own, wires[-1])
+            if use.sends[rank] and rows[rank]:
+                coming[rank] = use.header(rank, self.encoder.wire(rows[rank], sample, use.epoch))
+        sealed = seal(wires, [going[rank] for rank in others if use.sends[own]], sample.device)
         received = blank(coming, sample.device)
         handle = group.all_to_all(
-            sealed, out, received, coming, use.entry(own), overhead=HEADER, background=use.background
+            sealed,
+            [size_of(header) for header in going],
+            received,
+            [size_of(header) for header in coming],
+            use.entry(own),
+            overhead=PAYLOAD_HEADER,
+            background=use.background,
         )
 
         def arrivals() -> Arrivals:
             handle.wait()
-            for owner, envelope in enumerate(received.split(coming)):
-                if len(envelope):
-                    yield owner, self._open(envelope, sample, rows[owner], owner, use)
+            for owner, message in enumerate(messages(received, coming)):
+                header = coming[owner]
+                if header is not None:
+                    yield owner, self._open(message, header, sample, rows[owner], owner, use)
                 elif owner != own and rows[owner] and use.recalls(owner):
                     yield owner, self._recall(owner, use)
 
@@ -186,10 +193,11 @@ class Delivery:
         return wire
 
     def _open(
-        self, envelope: torch.Tensor, like: torch.Tensor, rows: int, owner: int, use: Use
+        self, message: torch.Tensor, header: Header, like: torch.Tensor, rows: int, owner: int, use: Use
     ) -> torch.Tensor:
+        """The payload of a message, as receivers see it and remember it."""
         expected = self.encoder.wire(rows, like, use.epoch)
-        wire = unseal(envelope, expected, use.label(owner), self._group.rank)
+        wire = header.check(message, self._group.rank).view(expected.dtype).view(expected.shape)
         payload = self.encoder.decode(wire, rows, like, use.epoch)
         if use.history is not None:
             use.history.push(use.stream(owner), payload, use.epoch)

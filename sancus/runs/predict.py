@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from safetensors.torch import load as load_tensors
 from sancus.comm.records import broadcast_bytes
 from sancus.config.settings import Config
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
+from sancus.models.contract import traits_of
 from sancus.runs import directory as runfiles
 from sancus.runs.build import Job, in_user_order
 from sancus.runs.checkpoints import contents as checkpoint
-from sancus.training.objective import Task
+from sancus.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
     job = Job(config, world, backend, shards)
     _load_weights(job, run_dir / runfiles.CHECKPOINTS)
     trainer, exchange = job.trainer, job.trainer.evaluation.exchange
-    embed: Callable[..., Any] | None = getattr(trainer.model, "embed", None)
+    embed = traits_of(trainer.model).embed
     rows = {"logits": trainer.logits()}
     if embed is not None:
         with torch.no_grad(), exchange.exact():
@@ -47,13 +47,12 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
     job.group.close()
     arrays = {name: part.cpu().numpy() for name, part in ordered.items() if part is not None}
     if "logits" in arrays:
-        several = trainer.task.multilabel
-        logits = arrays["logits"]
-        arrays["predictions"] = logits > 0 if several else logits.argmax(axis=1)
+        logits = torch.from_numpy(arrays["logits"])
+        arrays["predictions"] = trainer.task.predictions(logits).numpy()
     return Prediction(scores, trainer.task.metric, arrays)
 
 
-def score(task: Task, logits: torch.Tensor, exchange: Exchange) -> dict[str, float]:
+def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, float]:
     """Scores of train, val and test over all ranks, from the logits `[n_i, C]` of own rows."""
     fractions = task.score(logits, RankZero(exchange.group)).flatten()
     exchange.group.all_reduce(fractions)

@@ -31,7 +31,7 @@ from sancus.runs.checkpoints.store import Checkpoints, Found
 from sancus.runs.logs import RankLog, note_end, open_log
 from sancus.runs.stream_log import StreamLog
 from sancus.trackers.base import Guarded
-from sancus.training.trainer import Record
+from sancus.training.consensus import Record
 from sancus.watch.watch import Watch, patience_of
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ class Session:
         decisions = trainer.exchange.crossing.decisions.as_array()
         drift = join_drift(measured, decisions.shape)
         runfiles.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
-        prediction = (logits > 0) if trainer.task.labels.dim() == 2 else logits.argmax(dim=1)
+        prediction = trainer.task.predictions(logits)
         runfiles.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
         runfiles.write_json(out / runfiles.RUN_FILE, run)
         assert self.writer is not None

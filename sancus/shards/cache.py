@@ -22,7 +22,7 @@ from sancus.datasets.open import fingerprint, open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
-from sancus.graphs.order import Order
+from sancus.graphs.order import RowOrder
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Partitioner
 from sancus.plugins import build
@@ -35,7 +35,7 @@ def prepare(
     partitioner: str,
     parts: int,
     say: Speaker = SILENT,
-    row_order: Order = "auto",
+    row_order: RowOrder = "auto",
 ) -> Path:
     """The shard directory of a source in `parts` parts; built if it is not in the cache.
 
@@ -51,13 +51,13 @@ def prepare(
     return _cached(fingerprint(data), load, partitioner, parts, say, row_order)
 
 
-def prepare_graph(graph: Graph, partitioner: str, parts: int, row_order: Order = "auto") -> Path:
+def prepare_graph(graph: Graph, partitioner: str, parts: int, row_order: RowOrder = "auto") -> Path:
     """The same for a graph in memory."""
     return _cached(fingerprint_of(graph), lambda: graph, partitioner, parts, SILENT, row_order)
 
 
 def _cached(
-    identity: str, load: Callable[[], Graph], spec: str, parts: int, say: Speaker, row_order: Order
+    identity: str, load: Callable[[], Graph], spec: str, parts: int, say: Speaker, row_order: RowOrder
 ) -> Path:
     """The directory with the shards of a graph, which is only loaded where they are not there yet."""
     partitioner: Partitioner = build("partitioner", PARTITIONERS, spec)

@@ -16,6 +16,7 @@ from unittest import mock
 import torch
 
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from sancus.config.presets import preset_settings
 from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.shards import open_shard
@@ -57,7 +58,7 @@ def compare(data: str, flags: argparse.Namespace) -> None:
             factors=FactorSettings(**settings | {"kernel": kernel}),
             shape=ModelSettings(hidden=flags.hidden),
         )
-        trainers[kernel] = make_trainer(config, open_shard(folder, 0), Alone(), torch.device("cpu"))
+        trainers[kernel] = make_trainer(config, open_shard(folder, 0), Group(Alone()), torch.device("cpu"))
     epochs: dict[str, list[float]] = {kernel: [] for kernel in trainers}
     shares: dict[str, list[float]] = {kernel: [] for kernel in trainers}
     for epoch in range(flags.epochs + 1):

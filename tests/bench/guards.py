@@ -1,4 +1,4 @@
-"""What the guards cost: checksums, stamps, finite tests and the watch, as a share of an epoch's time.
+"""What the guards cost: headers, checks, finite tests and the watch, as a share of an epoch's time.
 
     python -m tests.bench.guards synthetic:nodes=40000,features=128,classes=16,degree=20
 
@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
-from sancus.comm import stamp
+from sancus.comm import group as groups
+from sancus.comm import header
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.console.speaker import SILENT
 from sancus.datasets.open import open_graph
-from sancus.exchange import envelope, health
+from sancus.exchange import delivery, health
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
 from sancus.partitioners import PARTITIONERS
@@ -62,9 +63,11 @@ def measure(group: Group, folder: str, case: str) -> dict[str, float]:
 
         return call
 
-    envelope.checksum = timed("payload checksums", stamp.checksum)
     for name in ("seal", "blank", "unseal"):
-        setattr(stamp.Stamp, name, timed("stamps", getattr(stamp.Stamp, name)))
+        setattr(groups, name, timed("plain headers", getattr(header, name)))
+    for name in ("seal", "blank"):
+        setattr(delivery, name, timed("payload headers", getattr(header, name)))
+    header.Header.check = timed("checks", header.Header.check)  # type: ignore[method-assign]
     health.finite = training.finite = timed("finite", health.finite)  # type: ignore[attr-defined]
     watch = Watch(group.rank, group.size, 30.0, print)
     for name in ("started", "waits", "goes_on"):

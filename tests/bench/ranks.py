@@ -18,7 +18,7 @@ from sancus.graphs.shards import open_shard
 from sancus.runs import build as run
 from sancus.shards.cache import prepare
 from sancus.training.trainer import Trainer
-from tests.helpers.threads import Board, ThreadTransport
+from tests.helpers.threads import Board, thread_group
 
 GRAPH = "synthetic:reddit@0.05"
 SIZE = 2
@@ -30,13 +30,13 @@ class Ranks:
     def __init__(self, **flags: Any) -> None:
         config = settings(**{"hidden": 128, "broadcast": "library"} | flags)
         board, folder = Board(SIZE), shards()
-        transports = [ThreadTransport(rank, SIZE, board) for rank in range(SIZE)]
+        groups = [thread_group(rank, SIZE, board) for rank in range(SIZE)]
         self._pool = ThreadPoolExecutor(SIZE, initializer=torch.set_num_threads, initargs=(1,))
         self._trainers: list[Trainer] = []
         self._epoch = -1
         make = [
             self._pool.submit(run.make_trainer, config, open_shard(folder, rank), group, torch.device("cpu"))
-            for rank, group in enumerate(transports)
+            for rank, group in enumerate(groups)
         ]
         self._trainers = [trainer.result() for trainer in make]
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from sancus.runs.checkpoints import contents as checkpoint
 from sancus.runs.checkpoints import durable
 from sancus.runs.checkpoints.contents import SHARED, Files, rank_file
@@ -32,7 +33,7 @@ CALLS = ("open", "mkdir", "write", "fsync", "rename", "unlink", "rmdir")
 
 
 def checkpoints(folder: Path, keep: int = 2) -> Checkpoints:
-    return Checkpoints(folder, Alone(), CPU, keep)
+    return Checkpoints(folder, Group(Alone()), CPU, keep)
 
 
 def files_of(epoch: int) -> tuple[Files, bytes]:

@@ -12,7 +12,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,10 @@ import torch
 import xxhash
 
 from sancus.comm.errors import CommError, DisagreementError
-from sancus.comm.group import AGREEMENT, DONE, Group, Handle, Transfer
-from sancus.comm.ledger import Entry
+from sancus.comm.group import Group
+from sancus.comm.handle import Handle
+from sancus.comm.ledger import AGREEMENT, Entry
+from sancus.comm.transport import DONE, Transfer
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.delivery import Delivery
 from sancus.graphs.shards import Shard, open_shard
@@ -52,6 +54,8 @@ FACTORS = [
     FactorSettings(plan="block", broadcast="library", staleness="pipelined", backward="pipelined"),
 ]
 
+Spoil = Callable[[torch.Tensor], torch.Tensor]
+
 
 @dataclass(frozen=True)
 class Slip:
@@ -62,11 +66,11 @@ class Slip:
     how: str
 
 
-class Sloppy(ThreadTransport):
-    """Hands over whatever bytes the others gave in the same round; also slips, and keeps what it receives."""
+class Sloppy(Group):
+    """Slips once, and keeps what it receives."""
 
     def __init__(self, rank: int, size: int, board: Board, slip: Slip | None = None) -> None:
-        super().__init__(rank, size, board)
+        super().__init__(Careless(rank, size, board, self._spoil))
         self._slip = slip if slip is not None and slip.rank == rank else None
         self._calls = 0
         self.slipped = False
@@ -125,12 +129,12 @@ class Sloppy(ThreadTransport):
     def _kept(self, handle: Handle, tensor: torch.Tensor) -> Handle:
         """A handle that remembers what arrived."""
         return Handle(
-            Transfer(lambda: (handle.wait(), self.keep(tensor))[1], DONE.ended), self, AGREEMENT, ""
+            Transfer(lambda: (handle.wait(), self.keep(tensor))[1], DONE.ended), self.desk, AGREEMENT, ""
         )
 
     def _nothing(self) -> Handle:
         self._calls += 1
-        return Handle(DONE, self, AGREEMENT, "")
+        return Handle(DONE, self.desk, AGREEMENT, "")
 
     def _before(self) -> None:
         """What goes wrong before a collective that this rank makes like the others."""
@@ -139,7 +143,7 @@ class Sloppy(ThreadTransport):
         if self._slips("number"):
             self.number += 1
         if self._slips("epoch"):
-            self.epoch += 1
+            self.clock.epoch += 1
         self._calls += 1
 
     def _spoil(self, part: torch.Tensor) -> torch.Tensor:
@@ -150,7 +154,15 @@ class Sloppy(ThreadTransport):
             self.slipped = True
         return spoilt
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+
+class Careless(ThreadTransport):
+    """Hands over whatever bytes the others gave in the same round."""
+
+    def __init__(self, rank: int, size: int, board: Board, spoil: Spoil) -> None:
+        super().__init__(rank, size, board)
+        self._spoil = spoil
+
+    def broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
         given = tensor.view(-1).view(torch.uint8)
         out = [given if self.rank == owner else given[:0]] * self.size
         got = self._hand_over(out)
@@ -158,7 +170,7 @@ class Sloppy(ThreadTransport):
             _pour(torch.cat(got), given)
         return DONE
 
-    def _all_to_all(
+    def all_to_all(
         self,
         send: torch.Tensor,
         send_counts: Sequence[int],
@@ -170,7 +182,7 @@ class Sloppy(ThreadTransport):
         _pour(torch.cat(self._hand_over(list(send.split(list(send_counts))))), receive.view(-1))
         return DONE
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
+    def all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         _pour(torch.cat(self._hand_over([tensor] * self.size)), gathered.view(-1))
         return DONE
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from sancus.errors import UserError
 from sancus.launch.process import follow_parent
 from sancus.runs import directory as runfiles
@@ -89,10 +90,18 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
 def test_a_directory_is_free_again_after_its_run(tmp_path: Path) -> None:
     def attempt() -> None:
         with pytest.raises(UserError, match=f"--out {tmp_path / 'run'}: another run is at work there"):
-            train(Alone(), GRAPH, "--epochs", "2", "--out", tmp_path / "run", "--overwrite")
+            train(Group(Alone()), GRAPH, "--epochs", "2", "--out", tmp_path / "run", "--overwrite")
 
-    train(Alone(), GRAPH, "--epochs", "2", "--out", tmp_path / "run", before_epoch=lambda epoch: attempt())
-    train(Alone(), GRAPH, "--epochs", "2", "--out", tmp_path / "run", "--overwrite")
+    train(
+        Group(Alone()),
+        GRAPH,
+        "--epochs",
+        "2",
+        "--out",
+        tmp_path / "run",
+        before_epoch=lambda epoch: attempt(),
+    )
+    train(Group(Alone()), GRAPH, "--epochs", "2", "--out", tmp_path / "run", "--overwrite")
 
 
 # Memory
@@ -253,7 +262,7 @@ def test_a_disk_that_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(runfiles, "write_arrays", no_space)
         with pytest.raises(UserError, match=r"last files to .*: No space left on device; free space, then"):
-            train(Alone(), *flags)
-    train(Alone(), "--resume", tmp_path / "run")
-    train(Alone(), *flags[:-1], tmp_path / "whole")
+            train(Group(Alone()), *flags)
+    train(Group(Alone()), "--resume", tmp_path / "run")
+    train(Group(Alone()), *flags[:-1], tmp_path / "whole")
     assert_same(tmp_path / "run", tmp_path / "whole")

@@ -72,7 +72,7 @@ def test_resumed_equals_uninterrupted(backend: str, ranks: int, tmp_path: Path) 
 def alone(*argv: str | Path, stop_after: int | None = None) -> list[str]:
     """One rank, in this process."""
     flags = (GRAPH, "--hidden", "8", "--epochs", str(EPOCHS), *argv)
-    return train(Alone(), *flags, stop_after=stop_after)
+    return train(Group(Alone()), *flags, stop_after=stop_after)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from tests.faults.counts import everything, only_in_full
 from tests.faults.greedy import MARK
 from tests.faults.record import record
@@ -39,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Runs that nobody stopped."""
     folder = tmp_path_factory.mktemp("whole")
     run_ranks("tests.faults.test_killed:undisturbed", 2, out=folder / "two")
-    undisturbed(Alone(), folder / "one")
+    undisturbed(Group(Alone()), folder / "one")
     return {how: folder / ("one" if how == "alone" else "two") for how in HOW}
 
 

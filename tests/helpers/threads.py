@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from sancus.comm.errors import CommError
-from sancus.comm.group import DONE, Group, Transfer
+from sancus.comm.group import Group
+from sancus.comm.transport import DONE, Transfer, Transport
 from sancus.graphs.shards import Shard, open_shard
 
 TIMEOUT = 30.0
@@ -61,25 +62,25 @@ class Board:
             self._changed.notify_all()
 
 
-class ThreadTransport(Group):
+class ThreadTransport(Transport):
     """One rank of a board; every collective happens when it starts."""
 
     def __init__(self, rank: int, size: int, board: Board) -> None:
         super().__init__(rank, size, TIMEOUT)
         self._board = board
 
-    def _broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
+    def broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
         given = self._board.exchange(self.rank, tensor.clone() if self.rank == owner else None)
         tensor.copy_(given[owner])
         return DONE
 
-    def _send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
+    def send(self, tensor: torch.Tensor, receiver: int, tag: int) -> Transfer:
         raise NotImplementedError("no ring in one process")
 
-    def _receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
+    def receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
         raise NotImplementedError("no ring in one process")
 
-    def _all_to_all(
+    def all_to_all(
         self,
         send: torch.Tensor,
         send_counts: Sequence[int],
@@ -93,9 +94,12 @@ class ThreadTransport(Group):
             part.copy_(sent[self.rank])
         return DONE
 
-    def _all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
+    def all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor) -> Transfer:
         gathered.copy_(torch.stack(self._board.exchange(self.rank, tensor.clone())))
         return DONE
+
+    def split(self, members: Sequence[int]) -> Transport | None:
+        raise NotImplementedError("one group in one process")
 
     def progress(self) -> None:
         """Nothing is ever under way."""
@@ -107,12 +111,17 @@ class ThreadTransport(Group):
         """Nothing to leave."""
 
 
+def thread_group(rank: int, size: int, board: Board) -> Group:
+    """One rank of a board, with headers, ledger and checks."""
+    return Group(ThreadTransport(rank, size, board))
+
+
 def run_threads(
     size: int,
     function: Callable[[Group], Any],
-    make: Callable[[int, int, Board], Group] = ThreadTransport,
+    make: Callable[[int, int, Board], Group] = thread_group,
 ) -> list[Any]:
-    """`function(transport)` on every rank; its result, or the exception that it raised, by rank."""
+    """`function(group)` on every rank; its result, or the exception that it raised, by rank."""
     board = Board(size)
     outcomes: list[Any] = [None] * size
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sancus.comm import base
+from sancus.comm import ring as rings
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
 from sancus.comm.probe import choose_broadcast
 from tests.helpers.processes import run_ranks
 
-SIZES = (1, 100, base.RING_CHUNK, 3 * base.RING_CHUNK + 17)
+SIZES = (1, 100, rings.CHUNK, 3 * rings.CHUNK + 17)
 
 
 def rounds(group: Group, ring: bool) -> dict[str, object]:

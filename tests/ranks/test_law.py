@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from tests.helpers import reference
 from tests.helpers.graphs import shards_of
 from tests.helpers.processes import run_ranks
@@ -39,7 +40,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, reference.Histo
     found = {}
     for name in NOISY:
         case, folder = CASES[name], tmp_path_factory.mktemp("alone")
-        note = train_case(Alone(), case, shards_of(case.make_graph(), "contiguous", 1, folder))
+        note = train_case(Group(Alone()), case, shards_of(case.make_graph(), "contiguous", 1, folder))
         found[name] = reference.History(note["losses"], note["logits"], note["gradients"])
     return found
 

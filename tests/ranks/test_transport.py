@@ -9,7 +9,7 @@ import torch
 
 from sancus.comm import BACKENDS
 from sancus.comm.alone import Alone
-from sancus.comm.errors import CommError
+from sancus.comm.errors import CommError, DisagreementError
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
@@ -52,10 +52,43 @@ def walk(group: Group) -> dict[str, Any]:
     return seen
 
 
+def chain(group: Group) -> dict[str, Any]:
+    """Three messages down the chain of ranks, the first two at once, between collectives."""
+    entry, before, after = Entry("payload", Stream(0, "forward", group.rank)), group.rank - 1, group.rank + 1
+    group.all_gather(torch.zeros(1))
+    tensors = [torch.zeros(2, 3), torch.zeros(4, dtype=torch.int64), torch.zeros(2, 3)]
+    if group.rank == 0:
+        tensors = [torch.full_like(tensor, 1.0 + place) for place, tensor in enumerate(tensors)]
+    else:
+        arriving = Entry("payload", Stream(0, "forward", before))
+        handles = [group.receive(tensor, before, arriving) for tensor in tensors[:2]]
+        for handle in handles:
+            handle.wait()
+        group.receive(tensors[2], before, arriving).wait()
+    if after < group.size:
+        for handle in [group.send(tensor, after, entry) for tensor in tensors]:
+            handle.wait()
+    group.all_gather(torch.zeros(1))
+    wire = {receiver: size for (e, receiver), size in group.ledger.wire.items() if e == entry}
+    return {"last": [t.view(-1)[0].item() for t in tensors], "wire": wire, "number": group.number}
+
+
+def mistake(group: Group) -> str:
+    """Rank 0 sends something else than what rank 1 waits for."""
+    try:
+        if group.rank == 0:
+            group.send(torch.ones(3), 1, PAYLOAD).wait()
+        else:
+            group.receive(torch.zeros(3), 0, Entry("evaluation", PAYLOAD.stream)).wait()
+    except DisagreementError as error:
+        return str(error)
+    return "no error"
+
+
 def wait_for_nobody(group: Group) -> None:
     """Rank 0 waits for a broadcast that rank 1 never makes."""
     if group.rank == 0:
-        group.timeout = 1.0
+        group.transport.timeout = 1.0
         group.broadcast(torch.empty(4), 1, PAYLOAD).wait()
 
 
@@ -81,6 +114,22 @@ def test_collectives(backend: str, ranks: int) -> None:
         assert result["wire"]["parameter"] == 2 * (ranks - 1) * slices * 8
 
 
+@pytest.mark.parametrize("backend", HERE)
+def test_messages_between_two_ranks(backend: str) -> None:
+    results = run_ranks("tests.ranks.test_transport:chain", 3, backend=backend)
+    size = 2 * (2 * 3 * 4) + 4 * 8
+    assert [result["last"] for result in results] == [[1.0, 2, 3.0]] * 3
+    assert [result["wire"] for result in results] == [{1: size}, {2: size}, {}]
+    assert len({result["number"] for result in results}) == 1
+
+
+@pytest.mark.parametrize("backend", HERE)
+def test_a_message_of_another_purpose_is_refused(backend: str) -> None:
+    first, second = run_ranks("tests.ranks.test_transport:mistake", 2, backend=backend)
+    assert first == "no error"
+    assert second.startswith("rank 1: send 1: what came from rank 0 has label ")
+
+
 def test_all_reduce_gives_the_same_bits_on_every_transport() -> None:
     results = [run_ranks("tests.ranks.test_transport:walk", 3, backend=b)[0]["all_reduce"] for b in HERE]
     assert all(torch.equal(result, results[0]) for result in results)
@@ -96,7 +145,7 @@ def test_nobody_waits_for_ever(backend: str) -> None:
 
 
 def test_alone_is_the_identity() -> None:
-    group = Alone()
+    group = Group(Alone())
     vector = torch.randn(5)
     before = vector.clone()
     group.all_reduce(vector)

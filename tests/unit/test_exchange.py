@@ -1,4 +1,4 @@
-"""The parts of the exchange alone: dropout, envelopes, history, decisions, drift; then p ranks as threads."""
+"""The parts of the exchange alone: dropout, history, decisions, drift; then p ranks as threads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from hypothesis import strategies as st
 from sancus.comm.alone import Alone
 from sancus.comm.errors import DisagreementError
 from sancus.comm.group import Group
-from sancus.comm.ledger import DIRECTIONS, Direction, Entry, Stream
+from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.comm.stamp import STAMP, Stamp, label_of
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.agreement import Agreement
 from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
-from sancus.exchange.envelope import FIELDS, HEADER, Label, blank, seal, size_of, unseal
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.history import History
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
@@ -114,71 +112,6 @@ def test_dropout_gradient_is_the_mask() -> None:
     dropped.sum().backward()
     assert h.grad is not None
     assert torch.equal(h.grad, kept(0.5, torch.arange(6), 4).double() * 2)
-
-
-# Envelopes
-
-
-@given(
-    dtype=st.sampled_from([torch.float32, torch.float64, torch.uint8]),
-    rows=st.lists(st.integers(0, 5), min_size=1, max_size=4),
-    columns=st.integers(1, 5),
-)
-def test_envelope_round_trip(dtype: torch.dtype, rows: list[int], columns: int) -> None:
-    wires = [(torch.rand(count, columns) * 200).to(dtype) for count in rows]
-    label = Label(17, HERE, 4)
-    sealed = seal(wires, label, CPU)
-    sizes = [size_of(wire) for wire in wires]
-    assert sizes == [HEADER + wire.nbytes if len(wire) else 0 for wire in wires]
-    received = blank(sizes, CPU)
-    assert received.shape == sealed.shape
-    received.copy_(sealed)
-    for wire, part in zip(wires, received.split(sizes), strict=True):
-        if len(wire):
-            assert torch.equal(unseal(part, torch.empty_like(wire, device="meta"), label, 0), wire)
-
-
-@pytest.mark.parametrize(
-    "field, wrong",
-    [
-        ("sequence", Label(18, HERE, 4)),
-        ("owner", Label(17, Stream(2, "forward", 3), 4)),
-        ("stream", Label(17, Stream(3, "forward", 1), 4)),
-        ("stream", Label(17, Stream(2, "backward", 1), 4)),
-        ("version", Label(17, HERE, 3)),
-        ("rows", torch.zeros(5, 3)),
-        ("columns", torch.zeros(4, 2)),
-        ("element size", torch.zeros(4, 3, dtype=torch.float64)),
-        ("sequence", None),
-    ],
-)
-def test_a_wrong_header_names_field_and_owner(field: str, wrong: Any) -> None:
-    wire = wrong if isinstance(wrong, torch.Tensor) else torch.zeros(4, 3)
-    label = wrong if isinstance(wrong, Label) else Label(17, HERE, 4)
-    sealed = seal([wire], label, CPU) if wrong is not None else blank([size_of(wire)], CPU)
-    with pytest.raises(DisagreementError) as caught:
-        unseal(sealed, torch.empty(4, 3, device="meta"), Label(17, HERE, 4), rank=0)
-    story = str(caught.value)
-    assert f"has {field} " in story
-    assert story.startswith("rank 0: the payload from rank 1 (forward, layer 2, epoch 4)")
-
-
-def test_every_field_of_the_header_is_checked() -> None:
-    like, label = torch.zeros(2, 2), Label(1, HERE, 1)
-    for place, name in enumerate(FIELDS):
-        sealed = seal([like], label, CPU)
-        sealed[8 * place] ^= 1
-        with pytest.raises(DisagreementError, match=f"has {name} "):
-            unseal(sealed, like, label, 0)
-
-
-@given(place=st.integers(0, 8 * 6 * 5 * 4 - 1))
-def test_every_bit_of_the_content_is_checked(place: int) -> None:
-    wire, label = torch.rand(6, 5), Label(1, HERE, 1)
-    sealed = seal([wire], label, CPU)
-    sealed[HEADER + place // 8] ^= 1 << place % 8
-    with pytest.raises(DisagreementError, match=r"from rank 1 \(forward, layer 2, epoch 1\) has checksum "):
-        unseal(sealed, torch.empty(6, 5, device="meta"), label, 0)
 
 
 # History and drift
@@ -347,7 +280,7 @@ def test_a_rank_at_another_place_is_named(what: str) -> None:
 # The whole exchange, on threads
 
 
-def exchange_of(group: Group, folder: Path, **factors: Any) -> Exchange:
+def exchange_of(group: Group, folder: Path, **factors: Any) -> FullGraph:
     config = Config(
         factors=FactorSettings(kernel="torch", broadcast="library", **factors),
         shape=ModelSettings(hidden=4),
@@ -368,10 +301,10 @@ def test_aggregate_uses_history_on_skip_and_own_rows_fresh(plan: str, tmp_path: 
         for epoch in range(3):
             exchange.begin_epoch(epoch)
             rows = exchange.nodes.double()[:, None] + 100.0 * epoch
-            outputs.append(exchange.aggregate(rows, 1, "forward"))
+            outputs.append(exchange.mover.aggregate(rows, 1, "forward"))
             rows.fill_(math.nan)  # whoever still looks at this buffer would show it
         with exchange.exact():
-            outputs.append(exchange.aggregate(exchange.nodes.double()[:, None] + 7.0, 1, "forward"))
+            outputs.append(exchange.mover.aggregate(exchange.nodes.double()[:, None] + 7.0, 1, "forward"))
         return exchange.nodes, outputs
 
     everyone = results(run_threads(3, run))
@@ -418,7 +351,7 @@ def test_clip_holds_the_own_rows_to_root_p_times_the_threshold(tmp_path: Path) -
         exchange = exchange_of(group, folder, clip=0.5)
         exchange.begin_epoch(0)
         rows = torch.ones(len(exchange.nodes), 2).double() * (5.0 if group.rank else 0.01)
-        return exchange.nodes, rows, exchange.aggregate(rows, 1, "backward")
+        return exchange.nodes, rows, exchange.mover.aggregate(rows, 1, "backward")
 
     everyone = results(run_threads(2, run))
     whole = torch.zeros(graph.nodes, 2).double()
@@ -438,7 +371,7 @@ def test_records_cross_as_json_and_bytes() -> None:
     for records, content, nothing in results(run_threads(3, run)):
         assert records == [{"rank": rank, "text": "é" * rank} for rank in range(3)]
         assert content == bytes(range(256)) and nothing == b""
-    assert gather_json(Alone(), [1], CPU) == [[1]]
+    assert gather_json(Group(Alone()), [1], CPU) == [[1]]
 
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=9), st.integers(1, 4))
@@ -464,7 +397,7 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
         exchange = exchange_of(group, folder, reuse_input=False, **settings)
         rows = torch.sin(exchange.nodes.double()[:, None] * torch.arange(1.0, 7.0))
         exchange.begin_epoch(0)
-        exchange.aggregate(rows, 1, "forward")
+        exchange.mover.aggregate(rows, 1, "forward")
         own, other = (Stream(1, "forward", rank) for rank in (group.rank, 1 - group.rank))
         leg = exchange.plan.forward
         meant = leg.make[1 - group.rank].apply(rows)
@@ -473,62 +406,3 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
     (kept, _, meant), (_, held, _) = results(run_threads(2, run))
     torch.testing.assert_close(kept, held, rtol=0, atol=0)
     assert not torch.allclose(kept, meant)
-
-
-# Stamps: messages without an envelope
-
-
-def stamped(operation: str = "all-gather", number: int = 3, label: int = 5, **other: Any) -> Stamp:
-    return Stamp(operation, number, label, other.get("dtype", torch.float32), other.get("shape", (2, 3)))
-
-
-@given(counts=st.lists(st.integers(0, 3), min_size=1, max_size=4))
-def test_stamp_round_trip(counts: list[int]) -> None:
-    tensor, out = torch.rand(sum(counts), 2, 3), torch.zeros(sum(counts), 2, 3)
-    stamped().unseal(stamped().seal(tensor, counts), counts, out, 0)
-    assert torch.equal(out, tensor)
-
-
-@pytest.mark.parametrize(
-    ("field", "wrong"),
-    [
-        ("kind", stamped("all-to-all")),
-        ("kind", stamped(dtype=torch.int32)),
-        ("number", stamped(number=4)),
-        ("label", stamped(label=6)),
-        ("shape", stamped(shape=(3, 2))),
-    ],
-)
-def test_a_wrong_stamp_names_field_and_sender(field: str, wrong: Stamp) -> None:
-    sealed, out = wrong.seal(torch.ones(1, *wrong.shape).to(wrong.dtype), [1]), torch.zeros(1, 2, 3)
-    with pytest.raises(DisagreementError, match=rf"what came from rank 1 has {field} "):
-        stamped().unseal(sealed, [0, 1], out, 0)
-    assert not out.any()
-
-
-def test_silence_is_no_message() -> None:
-    first = Stamp("broadcast", 1, 0, torch.uint8, (2, 3))  # as near to nothing as a stamp can be
-    out = torch.ones(1, 2, 3, dtype=torch.uint8)
-    with pytest.raises(DisagreementError, match="has number 0, not 1"):
-        first.unseal(first.blank([1], CPU), [1], out, 0)
-    assert out.all()
-
-
-@given(place=st.integers(0, 8 * 24 - 1))
-def test_every_bit_behind_a_stamp_is_checked(place: int) -> None:
-    sealed, out = stamped().seal(torch.rand(1, 2, 3), [1]), torch.zeros(1, 2, 3)
-    sealed[STAMP + place // 8] ^= 1 << place % 8
-    with pytest.raises(DisagreementError, match="has checksum "):
-        stamped().unseal(sealed, [1], out, 0)
-    assert not out.any()
-
-
-def test_a_label_tells_purpose_stream_and_epoch() -> None:
-    entries = [
-        Entry("parameter"),
-        Entry("agreement"),
-        *(Entry("payload", s) for s in (HERE, Stream(3, "forward", 1))),
-    ]
-    entries += [Entry("payload", Stream(2, "backward", 1)), Entry("evaluation", HERE)]
-    assert len({label_of(entry, epoch) for entry in entries for epoch in (0, 1)}) == 2 * len(entries)
-    assert label_of(Entry("payload", HERE), 1) == label_of(Entry("payload", Stream(2, "forward", 0)), 1)

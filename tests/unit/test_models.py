@@ -14,6 +14,7 @@ from torch import nn
 
 from sancus import api
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.exchange.attention import ALL, BlockAttention, attend_rows
@@ -27,7 +28,7 @@ from sancus.models.pyg import PyGLayer
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
 from sancus.training.auc import mean_roc_auc
-from sancus.training.objective import check_metric
+from sancus.training.node_task import check_metric
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
@@ -44,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trainer_of(folder: Path, model: Any = None, *, name: str = "gcn", **settings: Any) -> Trainer:
     training = TrainingSettings(epochs=2, dtype="float64", **settings)
     config = Config(model=name, shape=SHAPE, training=training)
-    return make_trainer(config, open_shard(folder, 0), Alone(), CPU, model)
+    return make_trainer(config, open_shard(folder, 0), Group(Alone()), CPU, model)
 
 
 # Equal to PyG's layers, with the same weights
@@ -88,7 +89,7 @@ def test_equal_to_pyg(folder: Path, name: str, plan: str) -> None:
     config = Config(
         model=name, factors=FactorSettings(plan=plan), shape=SHAPE, training=TrainingSettings(dtype="float64")
     )
-    trainer = make_trainer(config, open_shard(folder, 0), Alone(), CPU)
+    trainer = make_trainer(config, open_shard(folder, 0), Group(Alone()), CPU)
     for parameter in trainer.model.parameters():
         nn.init.normal_(parameter, std=0.5)
     graph = awkward_graph()
@@ -337,7 +338,7 @@ def test_roc_auc_counts_ties_half_and_leaves_out_labels_without_both() -> None:
 def test_attention_needs_rows(folder: Path, model: str) -> None:
     factors = FactorSettings(plan="prepost")
     config = Config(model=model, factors=factors, shape=ModelSettings(dropout=0.0))
-    trainer = make_trainer(config, open_shard(folder, 0), Alone(), CPU)
+    trainer = make_trainer(config, open_shard(folder, 0), Group(Alone()), CPU)
     with pytest.raises(
         UserError, match="weighs edges by content, but the plan sends sums; choose --plan halo"
     ):

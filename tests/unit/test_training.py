@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from sancus import plugins
 from sancus.api import settings
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from sancus.comm.ledger import Entry, Ledger, Stream
 from sancus.config.presets import PRESETS, preset_settings
 from sancus.config.settings import Config, FactorSettings, LaunchSettings, OutputSettings
@@ -35,8 +36,9 @@ from sancus.runs.build import make_trainer
 from sancus.runs.checkpoints import contents as checkpoint
 from sancus.runs.checkpoints import durable
 from sancus.runs.checkpoints.store import Checkpoints, Found
-from sancus.training.objective import SPLITS, Task
+from sancus.training.node_task import NodeTask
 from sancus.training.settings import TrainingSettings
+from sancus.training.task import SPLITS
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
 
@@ -57,16 +59,16 @@ def trainer_of(
         shape=shape or ModelSettings(hidden=4, dropout=0.5),
         training=TrainingSettings(**chosen),
     )
-    return make_trainer(config, open_shard(folder, 0), Alone(), CPU)
+    return make_trainer(config, open_shard(folder, 0), Group(Alone()), CPU)
 
 
 # Objective
 
 
-def task_of(labels: torch.Tensor, split: np.ndarray[Any, Any], own: list[int]) -> Task:
+def task_of(labels: torch.Tensor, split: np.ndarray[Any, Any], own: list[int]) -> NodeTask:
     """The task of a rank that owns some of the nodes; `split[v]` is 0, 1, 2 or 3 for none."""
     rows = {name: torch.from_numpy(np.flatnonzero(split[own] == place)) for place, name in enumerate(SPLITS)}
-    return Task(labels[own], rows, int((split == 0).sum()))
+    return NodeTask(labels[own], rows, int((split == 0).sum()))
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["classes", "labels"])
@@ -284,13 +286,13 @@ def test_a_loss_that_is_not_finite_is_the_users_error(folder: Path) -> None:
 
 
 def write(trainer: Trainer, folder: Path, keep: int = 2) -> str | None:
-    checkpoints = Checkpoints(folder, Alone(), torch.device("cpu"), keep)
+    checkpoints = Checkpoints(folder, Group(Alone()), torch.device("cpu"), keep)
     shared = checkpoint.pack(trainer, {"carried": [1, 2]})
     return checkpoints.write(trainer.next_epoch, shared, checkpoint.pack_rank(trainer))
 
 
 def newest(folder: Path) -> Found | None:
-    return Checkpoints(folder, Alone(), torch.device("cpu")).newest()
+    return Checkpoints(folder, Group(Alone()), torch.device("cpu")).newest()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

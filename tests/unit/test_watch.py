@@ -14,6 +14,7 @@ import pytest
 
 from sancus.comm.alone import Alone
 from sancus.comm.errors import CommError
+from sancus.comm.group import Group
 from sancus.comm.ledger import Stream
 from sancus.errors import UserError
 from sancus.watch import blame, board, watch
@@ -276,7 +277,7 @@ def test_a_failed_collective_is_explained_by_what_the_others_post(tmp_path: Path
 def test_a_single_rank_needs_no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "EXPLAIN_SECONDS", 0.1)
     with Watch(0, 1, 10.0, print) as mine:
-        mine.follow(Alone(), None)
+        mine.follow(Group(Alone()), None)
         mine.use_folder(tmp_path)
         assert mine.explain("it broke") == "it broke"
     assert list(tmp_path.iterdir()) == []

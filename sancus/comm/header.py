@@ -1,0 +1,184 @@
+"""The header of a message: what it says of itself, checked before a byte of it is used.
+
+If one rank leaves out a collective, or makes one too many, libraries may hand the others bytes of another
+one, with no error. So every message travels behind a few 64-bit words, the last of them a checksum of its
+content. A receiver knows what it expects; anything else is a `DisagreementError` that names the sender.
+There are two kinds, with the same verbs `seal`, `blank` and `unseal`:
+
+- a `Plain` message, of a collective that any caller makes (40 bytes): its kind (operation and dtype), the
+  collective's running number, what it is for (purpose, layer, direction, epoch), and its shape;
+- a `Payload` (64 bytes): sequence, owner, layer and direction, version, rows, columns, element size.
+
+Headers are counted as agreement. The checksum is xxhash's, at memory speed; on a CUDA device it would need a
+copy on the host, and is left out (0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import xxhash
+
+from sancus.comm.errors import DisagreementError
+from sancus.comm.ledger import DIRECTIONS, PURPOSES, Entry, Stream
+
+WORD = 8  # bytes
+PLAIN_WORDS = ("kind", "number", "label", "shape", "checksum")
+PAYLOAD_WORDS = ("sequence", "owner", "stream", "version", "rows", "columns", "element size", "checksum")
+PLAIN_HEADER = WORD * len(PLAIN_WORDS)
+PAYLOAD_HEADER = WORD * len(PAYLOAD_WORDS)
+OPERATIONS = ("broadcast", "all-to-all", "all-gather", "send")
+DTYPES = (
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.bool,
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """One message: the words that it must begin with, and how long its content is.
+
+    In lists of messages, one for each rank, None stands for no message at all.
+    """
+
+    title: str  # the message in an error's sentence
+    names: tuple[str, ...]  # of the words, the checksum's last
+    words: tuple[int, ...]  # their values, without the checksum
+    content: int  # bytes
+
+    @property
+    def overhead(self) -> int:
+        """Bytes before the content."""
+        return WORD * len(self.names)
+
+    def check(self, message: torch.Tensor, rank: int) -> torch.Tensor:
+        """The content of a message, as bytes of its own memory, if the message is the one described here."""
+        content = message[self.overhead :]
+        words = message[: self.overhead].clone().view(torch.int64).tolist()
+        expected = [*self.words, checksum(content)]
+        if words != expected:
+            rows = zip(self.names, words, expected, strict=True)
+            name, got, wanted = next(row for row in rows if row[1] != row[2])
+            raise DisagreementError(
+                f"rank {rank}: {self.title} has {name} {got}, not {wanted}: the ranks disagree"
+            )
+        return content
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What the messages of one collective have in common."""
+
+    operation: str
+    number: int  # of the collective, from 1, so that zeros are no header
+    label: int  # what it is for, see `label_of`
+    dtype: torch.dtype
+    shape: tuple[int, ...]  # of a row
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def header(self, rows: int, sender: int) -> Header | None:
+        """That of a message of so many rows; None for no rows."""
+        if not rows:
+            return None
+        kind = OPERATIONS.index(self.operation) * len(DTYPES) + DTYPES.index(self.dtype)
+        words = (kind, self.number, self.label, hash((rows, *self.shape)))
+        title = f"{self.operation} {self.number}: what came from rank {sender}"
+        return Header(title, PLAIN_WORDS, words, rows * self.width)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What the payloads of one owner at one use of its stream have in common."""
+
+    sequence: int  # of the use, from 1, so that zeros are no header
+    stream: Stream
+    version: int
+
+    def header(self, wire: torch.Tensor, sender: int) -> Header | None:
+        """That of a message whose content is like `wire [rows, w]`; None for no rows."""
+        if not len(wire):
+            return None
+        stream = self.stream
+        place = stream.layer * len(DIRECTIONS) + DIRECTIONS.index(stream.direction)
+        shape = (wire.shape[0], wire.shape[1], wire.element_size())
+        title = (
+            f"the payload from rank {sender} ({stream.direction}, layer {stream.layer}, epoch {self.version})"
+        )
+        words = (self.sequence, stream.owner, place, self.version, *shape)
+        return Header(title, PAYLOAD_WORDS, words, wire.nbytes)
+
+
+def size_of(header: Header | None) -> int:
+    """Bytes of a message, header and content."""
+    return 0 if header is None else header.overhead + header.content
+
+
+def seal(
+    contents: Sequence[torch.Tensor], headers: Sequence[Header | None], device: torch.device
+) -> torch.Tensor:
+    """Messages one after another, as bytes: each content, all of one dtype, behind its header."""
+    sealed = torch.empty(sum(map(size_of, headers)), dtype=torch.uint8, device=device)
+    for content, header, message in zip(contents, headers, messages(sealed, headers), strict=True):
+        if header is not None:
+            room = message[header.overhead :]
+            room.view(content.dtype).view(content.shape).copy_(content.detach())
+            words = torch.tensor([*header.words, checksum(room)], dtype=torch.int64, device=device)
+            message[: header.overhead] = words.view(torch.uint8)
+    return sealed
+
+
+def blank(headers: Sequence[Header | None], device: torch.device) -> torch.Tensor:
+    """Room to receive such messages into; headers are zeroed, so that a message that never came is none."""
+    room = torch.empty(sum(map(size_of, headers)), dtype=torch.uint8, device=device)
+    for header, message in zip(headers, messages(room, headers), strict=True):
+        if header is not None:
+            message[: header.overhead] = 0
+    return room
+
+
+def unseal(sealed: torch.Tensor, headers: Sequence[Header | None], out: torch.Tensor, rank: int) -> None:
+    """Check every message, and copy the contents one after another to a contiguous `out`."""
+    room, start = as_bytes(out), 0
+    for header, message in zip(headers, messages(sealed, headers), strict=True):
+        if header is not None:
+            room[start : start + header.content] = header.check(message, rank)
+            start += header.content
+
+
+def messages(sealed: torch.Tensor, headers: Sequence[Header | None]) -> Sequence[torch.Tensor]:
+    """The messages of a buffer that holds one for each header, in its own memory."""
+    return sealed.split([size_of(header) for header in headers])
+
+
+def label_of(entry: Entry, epoch: int) -> int:
+    """A number for what a collective is for; whose rows they are is left out."""
+    stream = entry.stream
+    place = (stream.layer, DIRECTIONS.index(stream.direction)) if stream is not None else (-1, -1)
+    return hash((PURPOSES.index(entry.purpose), *place, epoch))
+
+
+def checksum(content: torch.Tensor) -> int:
+    """63 bits of contiguous bytes; 0 on a CUDA device."""
+    return xxhash.xxh3_64_intdigest(content.numpy().data) >> 1 if content.device.type == "cpu" else 0
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor's own memory as bytes."""
+    if not tensor.numel():  # a mapped array without entries has strides that cannot be viewed
+        return torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return tensor.detach().view(-1).view(torch.uint8)
