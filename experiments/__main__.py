@@ -23,21 +23,21 @@ def run(name: str, flags: argparse.Namespace) -> None:
     folder = HERE / name
     experiment = read(folder, quick=flags.quick)
     if flags.tables:
-        found = results.read(folder / results.RESULTS_FILE)
-        tables.fill(folder / "README.md", tables.section(found, experiment.tables))
+        content = results.read(folder / results.RESULTS_FILE)
+        tables.fill(folder / "README.md", tables.section(content, experiment.tables))
         return
     say(f"{experiment.title}: {len(experiment.cases)} cases")
-    started = time.monotonic()
-    found = measure(experiment, flags.quick)
-    say(f"{name} took {time.monotonic() - started:.0f} s")
+    start = time.monotonic()
+    content = measure(experiment, flags.quick)
+    say(f"{name} took {time.monotonic() - start:.0f} s")
     out: Path | None = flags.out
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        results.write(out / f"{name}.json", found)
+        results.write(out / f"{name}.json", content)
     elif not flags.quick:
-        results.write(folder / results.RESULTS_FILE, found)
-        tables.fill(folder / "README.md", tables.section(found, experiment.tables))
-    say(tables.section(found, experiment.tables))
+        results.write(folder / results.RESULTS_FILE, content)
+        tables.fill(folder / "README.md", tables.section(content, experiment.tables))
+    say(tables.section(content, experiment.tables))
 
 
 def measure(experiment: Experiment, quick: bool) -> dict[str, object]:

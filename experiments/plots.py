@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 Results = Mapping[str, Any]
-COMPUTE, COMMUNICATE, SENT = "#4c78a8", "#f58518", "#333333"
+COMPUTE, COMMUNICATE, SEND = "#4c78a8", "#f58518", "#333333"
 
 
 def save(
@@ -63,11 +63,13 @@ def raster(axes: Axes, results: Results) -> None:
     """A dot for every epoch in which an owner sent its hidden embeddings, one line an owner."""
     place, ticks = 0, []
     for case in results["cases"]:
-        owners = [sent for stream, sent in case["sent"].items() if stream.startswith("layer 1, forward")]
+        owners = [
+            answers for stream, answers in case["sent"].items() if stream.startswith("layer 1, forward")
+        ]
         ticks.append((place + len(owners) / 2 - 0.5, case["labels"]["preset"]))
-        for sent in owners:
-            epochs = [epoch for epoch, answer in enumerate(sent) if answer == "1"]
-            axes.plot(epochs, [place] * len(epochs), ".", color=SENT, markersize=2)
+        for answers in owners:
+            epochs = [epoch for epoch, answer in enumerate(answers) if answer == "1"]
+            axes.plot(epochs, [place] * len(epochs), ".", color=SEND, markersize=2)
             place += 1
         place += 1
     axes.set_yticks([tick for tick, _ in ticks], [name for _, name in ticks], fontsize=8)
@@ -138,5 +140,5 @@ def _median(results: Results, figure: str, **labels: str) -> float | None:
         for case in results["cases"]
         if all(case["labels"][axis] == label for axis, label in labels.items())
     ]
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers and len(numbers) == len(values) else None

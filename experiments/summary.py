@@ -21,22 +21,22 @@ Written by `python -m experiments.summary` from every `results.json` in the fold
 and the date. What the papers say, and what agrees, is in the README of each folder."""
 
 
-def promises(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """What must hold, and where it stands."""
+def promises(contents: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table of promises: what must hold, and what was measured."""
     rows = [["promise", "measured"]]
-    if "time_to_accuracy" in found:
+    if "time_to_accuracy" in contents:
         for link in ("1 Gbit/s", "100 Mbit/s"):
             for preset, least in (("lean", "15"), ("exact", "5"), ("sancus-h:1", "1.34")):
-                cells = _sooner(found["time_to_accuracy"], preset, link)
-                measured = "; ".join(f"{graph} {cell}" for graph, (_, cell) in cells.items())
-                wanted = "more"
+                cells = _sooner(contents["time_to_accuracy"], preset, link)
+                cell_text = "; ".join(f"{graph} {cell}" for graph, (_, cell) in cells.items())
+                promise = "more"
                 if link == "1 Gbit/s":
-                    wanted = f"{least} ×"
-                    met = sum(times >= float(least) for times, _ in cells.values())
-                    measured = f"on {met} of {len(cells)} graphs: {measured}"
-                rows.append([f"{preset} sooner than cagnet over {link}: {wanted}", measured])
-    if "peers" in found:
-        rows += _peers(found["peers"])
+                    promise = f"{least} ×"
+                    count = sum(times >= float(least) for times, _ in cells.values())
+                    cell_text = f"on {count} of {len(cells)} graphs: {cell_text}"
+                rows.append([f"{preset} sooner than cagnet over {link}: {promise}", cell_text])
+    if "peers" in contents:
+        rows += _peers(contents["peers"])
     return tables.render(rows) if len(rows) > 1 else ""
 
 
@@ -78,15 +78,17 @@ def _peak(runs: list[Mapping[str, Any]]) -> float:
 
 def write(target: Path, *, plots: bool) -> None:
     """RESULTS.md in `target`, with `plots/` beside it."""
-    found = {path.parent.name: results.read(path) for path in sorted(HERE.glob(f"*/{results.RESULTS_FILE}"))}
+    contents = {
+        path.parent.name: results.read(path) for path in sorted(HERE.glob(f"*/{results.RESULTS_FILE}"))
+    }
     parts = [HEADING]
-    if text := promises(found):
+    if text := promises(contents):
         parts += ["## What must hold", text]
-    for name, content in found.items():
+    for name, content in contents.items():
         head = f"{results.describe(content['machine'])}, {content['date']}: `{content['command']}`"
         parts += [f"## {content['title']}", f"{head} ([more](experiments/{name}/README.md))."]
-        if plots and (drawn := _plot(name, content, target)):
-            parts.append(drawn)
+        if plots and (picture := _plot(name, content, target)):
+            parts.append(picture)
         if name in names(HERE):
             table = read(HERE / name, quick=False).tables[0]
             parts.append(tables.render(tables.make(table, content["cases"])))

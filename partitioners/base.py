@@ -1,4 +1,4 @@
-"""What a partitioner is, and the two checks that all of them share.
+"""The contract of a partitioner, and the checks that all of them share.
 
 Notation: `N` nodes, `p` parts. Row `v` of the adjacency lists the nodes that `v` aggregates from.
 """
@@ -60,12 +60,12 @@ def check_assignment(assignment: npt.NDArray[np.integer], nodes: int, parts: int
 
 
 def assign(partitioner: Partitioner, adjacency: sp.csr_array, parts: int, splits: Splits) -> Assignment:
-    """What a partitioner assigns, told the splits where it wants to know them; checked."""
+    """The checked assignment `[N]` of a partitioner, which gets the splits if it `knows_splits`."""
     if getattr(partitioner, "knows_splits", False):
-        found = partitioner.assign(adjacency, parts, splits)  # type: ignore[call-arg]
+        members = partitioner.assign(adjacency, parts, splits)  # type: ignore[call-arg]
     else:
-        found = partitioner.assign(adjacency, parts)
-    return check_assignment(found, int(adjacency.shape[0]), parts)
+        members = partitioner.assign(adjacency, parts)
+    return check_assignment(members, int(adjacency.shape[0]), parts)
 
 
 def splits_of(

@@ -1,4 +1,4 @@
-"""ByteGNN's partition: neighbourhood blocks, assigned by cross edges and by the balance of the splits.
+"""Partitioner `bytegnn`: neighbourhood blocks, assigned by cross edges and the balance of the splits.
 
 C. Zheng and others, "ByteGNN: efficient graph neural network training at large scale", VLDB 2022, Algorithm
 2. A block is what a K-hop search from a training, validation or test node reaches first. Blocks are assigned
@@ -54,10 +54,10 @@ class ByteGnn:
         nodes = check_parts(adjacency, parts)
         if parts == 1:
             return np.zeros(nodes, np.int64)
-        known = np.ones(nodes, np.int8) if splits is None or not splits.any() else splits
+        split_of = np.ones(nodes, np.int8) if splits is None or not splits.any() else splits
         starts, neighbours = undirected(adjacency)
-        block = neighbourhood_blocks(starts, neighbours, known > 0, self.hops)
-        members = self._assign_blocks(starts, neighbours, block, known, parts)
+        block = neighbourhood_blocks(starts, neighbours, split_of > 0, self.hops)
+        members = self._assign_blocks(starts, neighbours, block, split_of, parts)
         return fill_empty(members, np.diff(starts), parts)
 
     def _assign_blocks(
@@ -68,41 +68,41 @@ class ByteGnn:
         splits: Splits,
         parts: int,
     ) -> Assignment:
-        """Algorithm 2."""
+        """The part of each node `[N]` from the block of each node `[N]` (Algorithm 2)."""
         order = np.argsort(block, kind="stable")  # nodes by block
         firsts = np.searchsorted(block[order], np.arange(int(block.max()) + 2))
         kinds = np.stack([splits == kind for kind in SPLITS] + [splits >= 0], axis=1).astype(
             np.int64
         )  # [N, 4]
         content = np.add.reduceat(kinds[order], firsts[:-1], axis=0)  # [blocks, 4], the last is rows
-        factor = self._factors(kinds[:, :-1], parts)
+        penalty = self._penalties(kinds[:, :-1], parts)
         room = np.maximum(ROOM * kinds.sum(axis=0) / parts, 1)
         members = np.full(len(block), -1, np.int64)
-        held = np.zeros((parts, content.shape[1]))
-        for chosen in np.argsort(-content[:, :-1].max(axis=1), kind="stable"):
-            inside = order[firsts[chosen] : firsts[chosen + 1]]
+        loads = np.zeros((parts, content.shape[1]))
+        for number in np.argsort(-content[:, :-1].max(axis=1), kind="stable"):
+            inside = order[firsts[number] : firsts[number + 1]]
             crossing = np.zeros(parts)
             for node in inside:
-                met = members[neighbours[starts[node] : starts[node + 1]]]
-                crossing += np.bincount(met[met >= 0], minlength=parts)
-            balance = 1 - held[:, :-1] @ factor
-            score = crossing / np.maximum(held[:, -1], 1) * balance
-            full = (held + content[chosen] > room) & (held > held.min(axis=0)) & (content[chosen] > 0)
+                neighbour_parts = members[neighbours[starts[node] : starts[node + 1]]]
+                crossing += np.bincount(neighbour_parts[neighbour_parts >= 0], minlength=parts)
+            balance = 1 - loads[:, :-1] @ penalty
+            score = crossing / np.maximum(loads[:, -1], 1) * balance
+            full = (loads + content[number] > room) & (loads > loads.min(axis=0)) & (content[number] > 0)
             score[full.any(axis=1)] = -np.inf
             best = np.flatnonzero(score == score.max())
-            part = best[np.lexsort((held[best, -1], -balance[best]))[0]]
+            part = best[np.lexsort((loads[best, -1], -balance[best]))[0]]
             members[inside] = part
-            held[part] += content[chosen]
+            loads[part] += content[number]
         return members
 
-    def _factors(self, kinds: Ids, parts: int) -> npt.NDArray[np.float64]:
-        """α / C(train), β / C(val), γ / C(test), without those that nobody has."""
+    def _penalties(self, kinds: Ids, parts: int) -> npt.NDArray[np.float64]:
+        """`[3]`: α / C(train), β / C(val), γ / C(test); 0 for a split without nodes."""
         weights = np.array([self.train, self.val, self.test]) * kinds.any(axis=0)
         if not weights.sum():
             return weights
         share = np.maximum(kinds.sum(axis=0) / parts, 1e-9)
-        found: npt.NDArray[np.float64] = weights / weights.sum() / share
-        return found
+        penalties: npt.NDArray[np.float64] = weights / weights.sum() / share
+        return penalties
 
 
 def neighbourhood_blocks(
@@ -117,10 +117,10 @@ def neighbourhood_blocks(
         if not counts.sum():
             break
         offsets = np.repeat(starts[frontier] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-        reached = neighbours[np.arange(counts.sum()) + offsets]
+        neighbourhood = neighbours[np.arange(counts.sum()) + offsets]
         source = np.repeat(block[frontier], counts)
-        fresh = block[reached] < 0
-        frontier, first = np.unique(reached[fresh], return_index=True)
+        fresh = block[neighbourhood] < 0
+        frontier, first = np.unique(neighbourhood[fresh], return_index=True)
         block[frontier] = source[fresh][first]
         frontier = frontier[np.argsort(block[frontier], kind="stable")]
     alone = np.flatnonzero(block < 0)

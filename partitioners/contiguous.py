@@ -1,4 +1,4 @@
-"""Rows in the order in which they came."""
+"""Partitioner `contiguous`: equal runs of rows in the order of the input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear deterministic greedy: nodes in one stream, for graphs that METIS cannot hold.
+"""Partitioner `ldg`, linear deterministic greedy: nodes in one stream, for graphs that METIS cannot hold.
 
 I. Stanton and G. Kliot, "Streaming graph partitioning for large distributed graphs", KDD 2012: a node goes to
 the part that holds most of its neighbours, `|N(v) ∩ P_i| · (1 − |P_i| / C)`. J. Nishimura and J. Ugander,
@@ -54,14 +54,16 @@ class Ldg:
                 batch = order[start : start + size]
                 leaving = members[batch]
                 sizes -= np.bincount(leaving[leaving >= 0], minlength=parts)
-                members[batch] = _place(_met(adjacency, batch, members, parts), sizes, capacity)
+                members[batch] = _place(_count_neighbours(adjacency, batch, members, parts), sizes, capacity)
                 sizes += np.bincount(members[batch], minlength=parts)
             if np.array_equal(before, members):
                 break
         return fill_empty(members, np.diff(adjacency.indptr), parts)
 
 
-def _met(adjacency: sp.csr_array, batch: npt.NDArray[np.int64], members: Assignment, parts: int) -> Counts:
+def _count_neighbours(
+    adjacency: sp.csr_array, batch: npt.NDArray[np.int64], members: Assignment, parts: int
+) -> Counts:
     """How many neighbours of each node of a batch are in each part, `[B, p]`."""
     rows = adjacency[batch]
     row = np.repeat(np.arange(len(batch)), np.diff(rows.indptr))
@@ -70,25 +72,25 @@ def _met(adjacency: sp.csr_array, batch: npt.NDArray[np.int64], members: Assignm
     return np.bincount(key, minlength=len(batch) * parts).reshape(len(batch), parts).astype(np.float64)
 
 
-def _place(met: Counts, sizes: npt.NDArray[np.int64], capacity: int) -> Assignment:
-    """Parts `[B]` by score, none beyond its capacity; who finds no room goes where most room is."""
-    placed = np.full(len(met), -1, np.int64)
+def _place(counts: Counts, sizes: npt.NDArray[np.int64], capacity: int) -> Assignment:
+    """Parts `[B]` of the nodes of a batch: the best score where there is room, else the emptiest part."""
+    members = np.full(len(counts), -1, np.int64)
     free = capacity - sizes
-    score = met * (free / capacity)
+    score = counts * (free / capacity)
     best = score.argmax(axis=1)
-    value = score[np.arange(len(met)), best]
+    value = score[np.arange(len(counts)), best]
     for part in np.flatnonzero(free > 0):
-        wanting = np.flatnonzero((best == part) & (value > 0))
-        taken = wanting[np.argsort(-value[wanting], kind="stable")[: free[part]]]
-        placed[taken] = part
-    left = np.flatnonzero(placed < 0)
-    room = np.maximum(free - np.bincount(placed[placed >= 0], minlength=len(free)), 0)
-    placed[left] = _emptiest_first(room, len(left))
-    return placed
+        candidates = np.flatnonzero((best == part) & (value > 0))
+        winners = candidates[np.argsort(-value[candidates], kind="stable")[: free[part]]]
+        members[winners] = part
+    others = np.flatnonzero(members < 0)
+    room = np.maximum(free - np.bincount(members[members >= 0], minlength=len(free)), 0)
+    members[others] = _emptiest_first(room, len(others))
+    return members
 
 
 def _emptiest_first(room: npt.NDArray[np.int64], count: int) -> Assignment:
-    """`count` places, always in the part that then has most room."""
+    """Parts `[count]` for nodes that are placed one by one, each in the part with most room left."""
     level = np.repeat(np.arange(len(room)), np.minimum(room, count))
     height = np.concatenate([np.arange(r, r - min(r, count), -1) for r in room])
     return level[np.argsort(-height, kind="stable")[:count]]

@@ -1,4 +1,4 @@
-"""Few cut edges: METIS, as DistDGL uses it.
+"""Partitioner `metis`: few cut edges, as DistDGL uses it.
 
 G. Karypis and V. Kumar, "A fast and high quality multilevel scheme for partitioning irregular graphs",
 SIAM J. Sci. Comput. 20(1), 1998. METIS wants an undirected graph without self-loops, so it is given the
@@ -65,16 +65,16 @@ class Metis:
         if self.balance == "rows":
             return None
         nodes = adjacency.shape[0]
-        known = np.zeros(nodes, np.int8) if splits is None else splits
+        split_of = np.zeros(nodes, np.int8) if splits is None else splits
         columns = {
             "rows": np.ones(nodes, np.int64),
             "nonzeros": np.diff(adjacency.indptr).astype(np.int64) + 1,  # a row without edges is still a row
-            "train": (known == 1).astype(np.int64),
-            "val": (known == 2).astype(np.int64),
-            "test": (known == 3).astype(np.int64),
+            "train": (split_of == 1).astype(np.int64),
+            "val": (split_of == 2).astype(np.int64),
+            "test": (split_of == 3).astype(np.int64),
         }
-        chosen = [columns[what] for what in self.balance.split("+") if columns[what].any()]
-        return np.stack(chosen, axis=1) if chosen else None
+        constraints = [columns[what] for what in self.balance.split("+") if columns[what].any()]
+        return np.stack(constraints, axis=1) if constraints else None
 
 
 def one_constraint(
@@ -86,7 +86,7 @@ def one_constraint(
     *,
     recursive: bool,
 ) -> Assignment:
-    """Parts `[N]` of equal weight."""
+    """Parts `[N]` with equal sums of `weights [N, 1]` (None: of rows), and few edges between them."""
     import pymetis
 
     index = pymetis.zero_copy_dtype()
@@ -107,27 +107,27 @@ def undirected(adjacency: sp.csr_array) -> tuple[npt.NDArray[np.integer], npt.ND
     """
     ones = np.ones(adjacency.nnz, dtype=bool)
     pattern = sp.csr_array((ones, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
-    turned = pattern.T.tocsr()
+    transpose = pattern.T.tocsr()
     same = all(
-        np.array_equal(getattr(pattern, name), getattr(turned, name)) for name in ("indptr", "indices")
+        np.array_equal(getattr(pattern, name), getattr(transpose, name)) for name in ("indptr", "indices")
     )
-    both = pattern if same else (pattern + turned).tocsr()
-    del turned
+    both = pattern if same else (pattern + transpose).tocsr()
+    del transpose
     return _without_loops(both)
 
 
 def _without_loops(pattern: sp.csr_array) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
     """Row starts and columns of what is not on the diagonal, found piece by piece."""
     loops = np.zeros(pattern.nnz, dtype=bool)
-    lost = np.zeros(pattern.shape[0] + 1, np.int64)
+    loop_counts = np.zeros(pattern.shape[0] + 1, np.int64)
     for rows in csr_pieces(pattern.indptr):
         entries = slice(int(pattern.indptr[rows.start]), int(pattern.indptr[rows.stop]))
         row = rows_of_entries(pattern.indptr, rows)
         loops[entries] = row == pattern.indices[entries]
-        lost[1:] += np.bincount(row[loops[entries]], minlength=pattern.shape[0])
+        loop_counts[1:] += np.bincount(row[loops[entries]], minlength=pattern.shape[0])
     if not loops.any():
         return pattern.indptr, pattern.indices
-    return pattern.indptr - np.cumsum(lost), pattern.indices[~loops]
+    return pattern.indptr - np.cumsum(loop_counts), pattern.indices[~loops]
 
 
 def fill_empty(members: Assignment, degrees: npt.NDArray[np.integer], parts: int) -> Assignment:

@@ -1,4 +1,4 @@
-"""What an assignment costs, counted before anything runs.
+"""Measures an assignment before anything runs: cut edges, balance, and the rows that each plan sends.
 
 A graph with `N` nodes is cut into `p` parts; `V_i` are the rows of part `i`. An entry `(v, u)` of the
 adjacency means that `v` aggregates from `u`. It is *cut* when its ends are in different parts, and then
@@ -8,7 +8,7 @@ the payload of `u` has to cross. How many rows do cross in one aggregation depen
 - `halo`: the owner `j` sends to receiver `i` the distinct `u` in `V_j` with an entry `(v, u)`, `v` in `V_i`;
 - `prepost`: rows as they are or summed, a minimum vertex cover of the entries between `i` and `j`. By König's
   theorem it has as many rows as a maximum matching has edges. Finding one takes about 2 µs an entry, so it is
-left out where the cut is larger than `cover_limit`.
+  left out where the cut is larger than `cover_limit`.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def quality(
     rows = np.bincount(part, minlength=parts)
     nonzeros = np.bincount(part, weights=np.diff(adjacency.indptr), minlength=parts).astype(np.int64)
     edge_cut = _count_cut(adjacency, part)
-    sent, covered = _crossing_rows(adjacency, part, parts, covers=edge_cut <= cover_limit)
-    payload = {"block": (parts - 1) * nodes, "halo": int(sent.sum())}
-    if covered is not None:
-        payload["prepost"] = int(covered.sum())
+    halo_rows, cover_rows = _crossing_rows(adjacency, part, parts, covers=edge_cut <= cover_limit)
+    payload = {"block": (parts - 1) * nodes, "halo": int(halo_rows.sum())}
+    if cover_rows is not None:
+        payload["prepost"] = int(cover_rows.sum())
     return Quality(
         parts=parts,
         edge_cut=edge_cut,
@@ -75,8 +75,8 @@ def quality(
         rows_imbalance=_imbalance(rows),
         nonzeros_imbalance=_imbalance(nonzeros),
         payload_rows=payload,
-        halo_sent=_plain(sent.sum(axis=0)),
-        halo_received=_plain(sent.sum(axis=1)),
+        halo_sent=_plain(halo_rows.sum(axis=0)),
+        halo_received=_plain(halo_rows.sum(axis=1)),
     )
 
 
@@ -112,31 +112,31 @@ def _crossing_rows(
 
     One receiver at a time, with a mark a node: no sort, and `N` bytes instead of one key a nonzero.
     """
-    counts = np.zeros((parts, parts), np.int64)
-    covered = np.zeros((parts, parts), np.int64)
+    halo_rows = np.zeros((parts, parts), np.int64)
+    cover_rows = np.zeros((parts, parts), np.int64)
     for receiver in range(parts):
         own = np.flatnonzero(part == receiver)
-        needed = np.zeros(len(part), dtype=bool)
+        halo = np.zeros(len(part), dtype=bool)
         pointer = np.concatenate([[0], np.cumsum(np.diff(adjacency.indptr)[own], dtype=np.int64)])
-        cut: list[npt.NDArray[np.int64]] = []
+        cut_entries: list[npt.NDArray[np.int64]] = []
         for rows in csr_pieces(pointer):
             columns = adjacency[own[rows]].indices
-            needed[columns] = True
+            halo[columns] = True
             if covers:
                 pairs = np.stack([rows_of_entries(pointer, rows), columns])
-                cut.append(pairs[:, part[columns] != receiver])
-        needed[own] = False
-        counts[receiver] = np.bincount(part[needed], minlength=parts)
-        if cut:
-            covered[receiver] = _cover_rows(np.concatenate(cut, axis=1), part, parts)
-    return counts, covered if covers else None
+                cut_entries.append(pairs[:, part[columns] != receiver])
+        halo[own] = False
+        halo_rows[receiver] = np.bincount(part[halo], minlength=parts)
+        if cut_entries:
+            cover_rows[receiver] = _cover_rows(np.concatenate(cut_entries, axis=1), part, parts)
+    return halo_rows, cover_rows if covers else None
 
 
-def _cover_rows(cut: npt.NDArray[np.int64], part: Assignment, parts: int) -> npt.NDArray[np.int64]:
+def _cover_rows(cut_entries: npt.NDArray[np.int64], part: Assignment, parts: int) -> npt.NDArray[np.int64]:
     """Rows of a minimum vertex cover of a receiver's cut entries `[2, E]`, for each owner `[p]`."""
-    total, owner = np.zeros(parts, np.int64), part[cut[1]]
+    total, owner = np.zeros(parts, np.int64), part[cut_entries[1]]
     for other in range(parts):
-        rows, columns = cut[:, owner == other]
+        rows, columns = cut_entries[:, owner == other]
         if not len(rows):
             continue
         row, column = np.unique(rows, return_inverse=True)[1], np.unique(columns, return_inverse=True)[1]

@@ -1,4 +1,4 @@
-"""Rows shuffled: the worst case that a claim has to survive."""
+"""Partitioner `random`: rows shuffled, the worst case that a claim has to survive."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from sancus.api import Exchange as Exchange
     from sancus.api import Result as Result
     from sancus.api import join as join
     from sancus.api import load as load
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
     from sancus.api import train as train
     from sancus.config.settings import Config as Config
     from sancus.errors import UserError as UserError
-    from sancus.exchange.exchange import Exchange as Exchange
     from sancus.graphs.graph import Graph as Graph
+    from sancus.training.parameter_sync import sum_gradients as sum_gradients
     from sancus.training.trainer import Trainer as Trainer
-    from sancus.training.trainer import sum_gradients as sum_gradients
 
 _PUBLIC = {
     "Result": "sancus.api",
@@ -37,10 +37,10 @@ _PUBLIC = {
     "train": "sancus.api",
     "Config": "sancus.config.settings",
     "UserError": "sancus.errors",
-    "Exchange": "sancus.exchange.exchange",
+    "Exchange": "sancus.api",
     "Graph": "sancus.graphs.graph",
     "Trainer": "sancus.training.trainer",
-    "sum_gradients": "sancus.training.trainer",
+    "sum_gradients": "sancus.training.parameter_sync",
 }
 
 

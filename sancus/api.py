@@ -34,7 +34,7 @@ from sancus.console.speaker import SILENT
 from sancus.datasets.accept import accept
 from sancus.datasets.home import home
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph as Exchange
 from sancus.exchange.gather import RankZero
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
@@ -48,9 +48,12 @@ from sancus.plugins import build, choices
 from sancus.runs import build as run
 from sancus.shards.cache import locked
 from sancus.shards.partition import build_shards
-from sancus.training.objective import Task
+from sancus.training.consensus import Record
+from sancus.training.node_task import NodeTask
+from sancus.training.parameter_sync import sum_gradients
 from sancus.training.settings import TrainingSettings
-from sancus.training.trainer import Record, Trainer, sum_gradients
+from sancus.training.task import Task
+from sancus.training.trainer import Trainer
 from sancus.training.weights import checksum
 from sancus.watch.board import folder_of
 from sancus.watch.watch import Watch, patience_of
@@ -168,7 +171,7 @@ def make_exchange(
     return run.make_exchange(config or Config(), shard, transport, torch.device("cpu"), normalisation)
 
 
-def make_task(shard: Shard, transport: Group, config: Config | None = None) -> Task:
+def make_task(shard: Shard, transport: Group, config: Config | None = None) -> NodeTask:
     """Loss and score of own rows, as shares of those of the whole graph."""
     return run.make_task(config or Config(), shard, transport, torch.device("cpu"))
 

@@ -1,10 +1,10 @@
-"""The contract of a policy.
+"""The contract of a staleness policy: what it may look at (`View`), and what it answers (`Answer`).
 
-Words (design §2, §4): a *stream* is (layer, direction, owner). At each use its owner decides SEND or SKIP; on
-SKIP every receiver uses its *history* of the stream, the payload that was last sent. The third answer is
-LATER: the payload travels in the background and is the history of the next use. The *version* of a
-history is the epoch it was made in, its *age* is now − version. *Drift* is how far the owner's current
-payload is from what the receivers hold.
+Words (docs/design.md): a *stream* is (layer, direction, owner). At each use its owner decides SEND or SKIP;
+on SKIP every receiver uses its *history* of the stream, the payload that was last sent. The third answer is
+LATER: the payload travels in the background and is the history of the next use. The *version* of a history is
+the epoch it was made in, its *age* is now − version. *Drift* is how far the owner's current payload is from
+what the receivers hold.
 
 The caller keeps three promises, so that no rule can break them: the first use of a stream is SEND without
 asking; so is every use at which a history that some rank needs would pass `max_age`; and all ranks act on
@@ -71,7 +71,7 @@ class Replicated:
 
 
 def check_policy(policy: Policy) -> None:
-    """A policy of a user's may lack what the contract asks for, or hold something else there."""
+    """Raise a `ValueError` where a policy, perhaps a user's own, does not have what the contract asks for."""
     check_bound("max_age", getattr(policy, "max_age", None))
     norm, absent = getattr(policy, "drift_norm", ""), getattr(policy, "absent", None)
     if norm not in (None, *get_args(Norm)):

@@ -21,5 +21,5 @@ class Drop:
     absent: ClassVar[bool] = True
 
     def decide(self, view: View) -> Answer:
-        """SKIP; never asked."""
+        """SKIP; not called, since with `absent` there is nothing to decide."""
         return SKIP

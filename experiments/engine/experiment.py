@@ -54,7 +54,7 @@ class Case:
     flags: dict[str, Any]
 
     def command(self) -> str:
-        """The same run by hand."""
+        """The command line that trains this case by hand."""
         flags = {"ranks": self.place.ranks} | self.flags
         words = [f"--{name.replace('_', '-')} {_text(value)}" for name, value in flags.items()]
         return f"sancus train {self.data} " + " ".join(words)
@@ -105,22 +105,22 @@ def read(folder: Path, *, quick: bool) -> Experiment:
 
 
 def names(parent: Path) -> list[str]:
-    """All experiments there are."""
+    """The names of all experiments in a folder."""
     return sorted(path.parent.name for path in parent.glob(f"*/{SETTINGS_FILE}"))
 
 
 def _cases(common: Mapping[str, Any], axes: Mapping[str, Any]) -> list[Case]:
     """Every combination, repeats outermost."""
-    ordered = sorted(axes, key=lambda axis: axis != REPEATS)
-    spread = [[(axis, *choice) for choice in _choices(axis, axes[axis])] for axis in ordered]
+    axis_names = sorted(axes, key=lambda axis: axis != REPEATS)
+    choices = [[(axis, *choice) for choice in _choices(axis, axes[axis])] for axis in axis_names]
     cases = []
-    for chosen in itertools.product(*spread):
-        merged = dict(PLACE) | dict(common)
-        for _, _, flags in chosen:
-            merged |= flags
-        data, link, ranks, launcher = (merged.pop(name) for name in PLACE)
-        labels = {axis: label for axis, label, _ in chosen}
-        cases.append(Case(labels, str(data), Place(int(ranks), str(link), str(launcher)), merged))
+    for combination in itertools.product(*choices):
+        settings = dict(PLACE) | dict(common)
+        for _, _, flags in combination:
+            settings |= flags
+        data, link, ranks, launcher = (settings.pop(name) for name in PLACE)
+        labels = {axis: label for axis, label, _ in combination}
+        cases.append(Case(labels, str(data), Place(int(ranks), str(link), str(launcher)), settings))
     return cases
 
 
@@ -140,13 +140,13 @@ def _combinations(
     parts: Mapping[str, Mapping[str, Any]], sizes: Sequence[int]
 ) -> list[tuple[str, dict[str, Any]]]:
     """Every union of `size` named sets of flags, for each of the sizes; none of them is called `nothing`."""
-    found = []
+    unions = []
     for names in (some for size in sizes for some in itertools.combinations(parts, size)):
         flags: dict[str, Any] = {}
         for name in names:
             flags |= parts[name]
-        found.append((" + ".join(names) or "nothing", flags))
-    return found
+        unions.append((" + ".join(names) or "nothing", flags))
+    return unions
 
 
 def _text(value: Any) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Found = Mapping[str, Any]
-COUNTED = ("wire_bytes", "agreement_bytes", "parameter_bytes", "evaluation_bytes")
+Outcome = Mapping[str, Any]
+COUNTED_BYTES = ("wire_bytes", "agreement_bytes", "parameter_bytes", "evaluation_bytes")
 Values = dict[str, float | None]
 
 
@@ -78,24 +78,24 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-def own_figures(found: Found) -> Values:
-    """What a case says by itself.
+def own_figures(outcome: Outcome) -> Values:
+    """The figures of one case that need no other case.
 
     Times and payloads are means over the epochs but the first, which sets up (`first_seconds`, `first_mb`):
     where a policy sends in every second epoch, a median would show one of two kinds of epochs.
     """
-    epochs, bill = found["epochs"], found["communication"]
+    epochs, bill = outcome["epochs"], outcome["communication"]
     count, later = len(epochs), epochs[1:] or epochs
     figures: Values = {name: _mean(later, name) for name in EPOCH_TIMES}
-    counted = [sum(epoch[name] for name in COUNTED) for epoch in later]
-    links = found["link_bytes"][-len(later) :]
+    counted_bytes = [sum(epoch[name] for name in COUNTED_BYTES) for epoch in later]
+    links = outcome["link_bytes"][-len(later) :]
     sends, skips = (_forward(bill, name) for name in ("sends", "skips"))
     seconds = figures["seconds"] or 0.0
     return figures | {
         "first_seconds": epochs[0]["seconds"],
-        "test": 100 * found["test"],
-        "val": found["val"],
-        "best_epoch": found["best_epoch"] + 1,
+        "test": 100 * outcome["test"],
+        "val": outcome["val"],
+        "best_epoch": outcome["best_epoch"] + 1,
         "comm_share": (figures["comm_seconds"] or 0.0) / seconds if seconds else None,
         "throughput": 1 / seconds if seconds else None,
         "first_mb": epochs[0]["wire_bytes"] / 1e6,
@@ -103,19 +103,23 @@ def own_figures(found: Found) -> Values:
         "forward_mb": _forward(bill, "wire_bytes") / count / 1e6,
         "other_mb": (bill["per_epoch"]["agreement_bytes"] + bill["per_epoch"]["parameter_bytes"]) / 1e6,
         "link_mb": sum(links) / len(later) / 1e6 if any(links) else None,
-        "link_ratio": sum(links) / sum(counted) if any(links) and sum(counted) else None,
+        "link_ratio": sum(links) / sum(counted_bytes) if any(links) and sum(counted_bytes) else None,
         "sent_share": sends / (sends + skips) if sends + skips else None,
         "max_age": max(epoch["max_age"] for epoch in epochs),
-        "history_mb": max(found["history_bytes"]) / 1e6,
-        "history_share": max(h / p for h, p in zip(found["history_bytes"], found["peak_bytes"], strict=True)),
-        "peak_mb": max(found["peak_bytes"]) / 1e6,
+        "history_mb": max(outcome["history_bytes"]) / 1e6,
+        "history_share": max(
+            h / p for h, p in zip(outcome["history_bytes"], outcome["peak_bytes"], strict=True)
+        ),
+        "peak_mb": max(outcome["peak_bytes"]) / 1e6,
     }
 
 
-def relative_figures(found: Found, own: Values, base_found: Found, base: Values, tolerance: float) -> Values:
-    """What a case says beside the baseline of the same repeat."""
-    target = base_found["val"] - tolerance
-    mine, its = (_reach(one["epochs"], target) for one in (found, base_found))
+def relative_figures(
+    outcome: Outcome, own: Values, base_outcome: Outcome, base: Values, tolerance: float
+) -> Values:
+    """The figures of one case relative to the baseline of the same repeat."""
+    target = base_outcome["val"] - tolerance
+    mine, its = (_reach(one["epochs"], target) for one in (outcome, base_outcome))
     assert its is not None, "the baseline reaches its own score"
     return {
         "points": _minus(own["test"], base["test"]),

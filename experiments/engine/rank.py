@@ -28,11 +28,12 @@ from sancus.launch import world as launch
 from sancus.metrics.bill import StreamKey, join_ledgers
 from sancus.runs import build as run
 from sancus.runs import directory as runfiles
-from sancus.training.trainer import Record, Trainer
+from sancus.training.consensus import Record
+from sancus.training.trainer import Trainer
 
 
 def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
-    """Train one case; what this rank found. Only rank 0 has the epochs and the bill."""
+    """Train one case, and return what this rank measured; the epochs and the bill are rank 0's alone."""
     config = settings(**job["flags"])
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak is that of this case, not of those before
@@ -44,19 +45,19 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     for record in trainer.epochs():
         records.append(record)
         counts.append(count())
-    found: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
+    outcome: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
     figures = trainer.exchange.crossing.figures()
-    found |= {"history_bytes": figures.history_bytes, "peak_bytes": runfiles.peak_memory()}
+    outcome |= {"history_bytes": figures.history_bytes, "peak_bytes": runfiles.peak_memory()}
     bill = _bill(trainer, group)
-    return found | (_result(trainer, records, bill) if group.rank == 0 else {})
+    return outcome | (_result(trainer, records, bill) if group.rank == 0 else {})
 
 
 def _bill(trainer: Trainer, group: Group) -> dict[str, Any]:
     counts = run_log(trainer.exchange.crossing).counts
     ledgers = gather_json(group, group.ledger.record(), torch.device("cpu"))
-    decided: dict[StreamKey, tuple[int, int]] = {}
-    decided |= {(s.layer, s.direction, s.owner): count for s, count in counts.items()}
-    return join_ledgers(ledgers, decided).to_dict(trainer.next_epoch, group.size)
+    decision_counts: dict[StreamKey, tuple[int, int]] = {}
+    decision_counts |= {(s.layer, s.direction, s.owner): count for s, count in counts.items()}
+    return join_ledgers(ledgers, decision_counts).to_dict(trainer.next_epoch, group.size)
 
 
 def _result(trainer: Trainer, records: list[Record], bill: dict[str, Any]) -> dict[str, Any]:
@@ -81,10 +82,10 @@ def main() -> None:
     backend = launch.choose_backend("auto", world, "cpu")
     group = run.connect(backend, world, work["timeout"])
     for job in work["jobs"]:
-        found = train(job, group)
-        runfiles.write_json(Path(f"{job['out']}.rank{world.rank}.json"), found)
+        outcome = train(job, group)
+        runfiles.write_json(Path(f"{job['out']}.rank{world.rank}.json"), outcome)
         if world.rank == 0:
-            print(f"{job['name']}: test {found['test']:.4f}", flush=True)
+            print(f"{job['name']}: test {outcome['test']:.4f}", flush=True)
     leave(group)
 
 

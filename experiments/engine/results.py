@@ -23,7 +23,7 @@ DIGITS = 6
 
 
 def machine() -> dict[str, Any]:
-    """Where numbers were measured."""
+    """CPU, cores, memory and kernel of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": cpu_name(),
@@ -34,7 +34,7 @@ def machine() -> dict[str, Any]:
 
 
 def describe(machine: Mapping[str, Any]) -> str:
-    """The machine in words."""
+    """A machine as one line of text."""
     return f"{machine['cores']}-core {machine['cpu']}, {machine['memory_gb']:.0f} GB"
 
 
@@ -44,23 +44,23 @@ def heading(command: str) -> dict[str, Any]:
     return {"command": command, "machine": machine(), "date": date, "versions": versions()}
 
 
-def summarise(experiment: Experiment, found: Sequence[Mapping[str, Any]], command: str) -> dict[str, Any]:
+def summarise(experiment: Experiment, outcomes: Sequence[Mapping[str, Any]], command: str) -> dict[str, Any]:
     """The figures of all cases, those beside the baseline included."""
     labels = [case.labels for case in experiment.cases]
-    own = [own_figures(one) for one in found]
+    own = [own_figures(one) for one in outcomes]
     rows = []
     for number, case in enumerate(experiment.cases):
         figures: Values = dict(own[number])
-        wanted = case.labels | dict(experiment.baseline)
-        if experiment.baseline and wanted in labels:
-            base = labels.index(wanted)
+        baseline = case.labels | dict(experiment.baseline)
+        if experiment.baseline and baseline in labels:
+            base = labels.index(baseline)
             figures |= relative_figures(
-                found[number], own[number], found[base], own[base], experiment.tolerance
+                outcomes[number], own[number], outcomes[base], own[base], experiment.tolerance
             )
         row = {"labels": case.labels, "link": case.place.link, "ranks": case.place.ranks}
-        row |= {"launcher": case.place.launcher, "command": case.command(), "figures": _rounded(figures)}
+        row |= {"launcher": case.place.launcher, "command": case.command(), "figures": _round(figures)}
         if experiment.raster:
-            row["sent"] = raster(found[number]["decisions"])
+            row["sent"] = raster(outcomes[number]["decisions"])
         rows.append(row)
     return heading(command) | {"title": experiment.title, "repeats": REPEATS, "cases": rows}
 
@@ -80,15 +80,15 @@ def raster(decisions: Sequence[Any]) -> dict[str, str]:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """All or nothing."""
+    """Write a results file in one step, so that a crash leaves the old one."""
     write_json(path, content)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What an earlier run found."""
+    """The content of a results file."""
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 
 
-def _rounded(figures: Values) -> Values:
+def _round(figures: Values) -> Values:
     return {name: None if value is None else float(f"{value:.{DIGITS}g}") for name, value in figures.items()}

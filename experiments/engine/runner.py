@@ -21,26 +21,28 @@ from sancus.runs.directory import write_json
 from sancus.shards.cache import prepare
 
 TIMEOUT = 900.0  # seconds of one collective; slow links are slow
-Found = dict[str, Any]
+Outcome = dict[str, Any]
 
 
-def run(experiment: Experiment, say: Callable[[str], None]) -> list[Found]:
-    """What every case found, in the order of the cases."""
+def run(experiment: Experiment, say: Callable[[str], None]) -> list[Outcome]:
+    """Train every case; what was measured, in the order of the cases."""
     places: dict[Place, list[int]] = {}
     for number, case in enumerate(experiment.cases):
         places.setdefault(case.place, []).append(number)
-    found: dict[int, Found] = {}
+    by_number: dict[int, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="sancus-experiment-") as folder:
         for place, numbers in places.items():
             cases = [experiment.cases[number] for number in numbers]
             over = "over loopback" if place.link == NO_LINK else f"over links of {place.link}"
             say(f"{experiment.name}: {len(cases)} cases, {place.ranks} ranks {over}")
             outcomes = _run_group(place, cases, Path(folder), say)
-            found |= dict(zip(numbers, outcomes, strict=True))
-    return [found[number] for number in range(len(experiment.cases))]
+            by_number |= dict(zip(numbers, outcomes, strict=True))
+    return [by_number[number] for number in range(len(experiment.cases))]
 
 
-def _run_group(place: Place, cases: Sequence[Case], folder: Path, say: Callable[[str], None]) -> list[Found]:
+def _run_group(
+    place: Place, cases: Sequence[Case], folder: Path, say: Callable[[str], None]
+) -> list[Outcome]:
     jobs = []
     for number, case in enumerate(cases):
         config = settings(**case.flags)
@@ -97,11 +99,11 @@ def _start_here(
         ).returncode
 
 
-def _merge(out: str, ranks: int) -> Found:
-    """Rank 0's findings, with lists of what every rank measured by itself."""
+def _merge(out: str, ranks: int) -> Outcome:
+    """The outcome of a case: rank 0's file, with lists of what every rank measured by itself."""
     every = [json.loads(Path(f"{out}.rank{rank}.json").read_text()) for rank in range(ranks)]
-    merged: Found = dict(every[0])
-    merged["link_bytes"] = [sum(epoch) for epoch in zip(*(one["link_bytes"] for one in every), strict=True)]
+    outcome: Outcome = dict(every[0])
+    outcome["link_bytes"] = [sum(epoch) for epoch in zip(*(one["link_bytes"] for one in every), strict=True)]
     for name in ("history_bytes", "peak_bytes"):
-        merged[name] = [one[name] for one in every]
-    return merged
+        outcome[name] = [one[name] for one in every]
+    return outcome

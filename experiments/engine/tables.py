@@ -48,26 +48,28 @@ def _captioned(table: Table, cases: Sequence[Mapping[str, Any]]) -> str:
 
 def make(table: Table, cases: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The cells of a table, its head first."""
-    chosen = [
+    selection = [
         case
         for case in cases
         if all(case["labels"].get(axis) in values for axis, values in table.where.items())
     ]
-    places = [_distinct([case["labels"][axis] for case in chosen]) for axis in table.rows]
+    places = [_distinct([case["labels"][axis] for case in selection]) for axis in table.rows]
     keys = sorted(
-        {tuple(case["labels"][axis] for axis in table.rows) for case in chosen},
+        {tuple(case["labels"][axis] for axis in table.rows) for case in selection},
         key=lambda key: [place.index(label) for place, label in zip(places, key, strict=True)],
     )
     across = table.across
     if across is None:
         head = [*table.rows, *(FIGURES[name].head for name in table.figures)]
-        body = [[*key, *(cell(_of(chosen, table.rows, key), name) for name in table.figures)] for key in keys]
+        body = [
+            [*key, *(cell(_of(selection, table.rows, key), name) for name in table.figures)] for key in keys
+        ]
         return [head, *body]
-    columns = _distinct([case["labels"][across] for case in chosen])
-    shown = ", ".join(FIGURES[name].head for name in table.figures)
-    rows = [[*table.rows[:-1], f"{table.rows[-1]} ({shown})", *columns]]
+    columns = _distinct([case["labels"][across] for case in selection])
+    heads = ", ".join(FIGURES[name].head for name in table.figures)
+    rows = [[*table.rows[:-1], f"{table.rows[-1]} ({heads})", *columns]]
     for key in keys:
-        mine = _of(chosen, table.rows, key)
+        mine = _of(selection, table.rows, key)
         cells = [[case for case in mine if case["labels"][across] == column] for column in columns]
         rows.append([*key, *(", ".join(cell(some, name) for name in table.figures) for some in cells)])
     return rows
@@ -76,20 +78,20 @@ def make(table: Table, cases: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def cell(cases: Sequence[Mapping[str, Any]], name: str) -> str:
     """One figure over all repeats, with its spread."""
     figure = FIGURES[name]
-    known = [case["figures"][name] for case in cases if case["figures"].get(name) is not None]
-    if not known:
+    values = [case["figures"][name] for case in cases if case["figures"].get(name) is not None]
+    if not values:
         return NOTHING
-    text = figure.form(figure.over_repeats(known))
-    if len(known) < len(cases):
-        text += f" ({len(known)} of {len(cases)})"
-    if len(known) > 1 and figure.over_repeats is statistics.fmean:
-        return f"{text} ± {statistics.stdev(known):.1f}"
+    text = figure.form(figure.over_repeats(values))
+    if len(values) < len(cases):
+        text += f" ({len(values)} of {len(cases)})"
+    if len(values) > 1 and figure.over_repeats is statistics.fmean:
+        return f"{text} ± {statistics.stdev(values):.1f}"
     if (
-        len(known) > 1
+        len(values) > 1
         and figure.over_repeats is statistics.median
-        and figure.form(min(known)) != figure.form(max(known))
+        and figure.form(min(values)) != figure.form(max(values))
     ):
-        return f"{text} ({figure.form(min(known))} to {figure.form(max(known))})"
+        return f"{text} ({figure.form(min(values))} to {figure.form(max(values))})"
     return text
 
 

@@ -31,19 +31,19 @@ def compare(out: Path, graph: str, presets: list[str], seeds: int, flags: list[s
     """The rows of a comparison by preset; run where it was not run before."""
     target = out / "compare.json"
     if not target.exists():
-        asked = [graph, *flags, "--presets", *presets, "--seeds", str(seeds), "--out", str(out)]
-        print("$", shlex.join(["sancus", "compare", *asked]), flush=True)
+        arguments = [graph, *flags, "--presets", *presets, "--seeds", str(seeds), "--out", str(out)]
+        print("$", shlex.join(["sancus", "compare", *arguments]), flush=True)
         log = out.with_suffix(".log")
         log.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(out, ignore_errors=True)  # of a comparison that was stopped
         with log.open("w") as file:
-            command = [sys.executable, "-m", "sancus", "compare", *asked]
+            command = [sys.executable, "-m", "sancus", "compare", *arguments]
             subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT)
     return {row["preset"]: row for row in json.loads(target.read_text())["rows"]}
 
 
 def measure(options: argparse.Namespace, graph: str, ranks: int, parts: str) -> list[str]:
-    """One row of the table."""
+    """One row of the table: a graph, its parts, and a number of ranks."""
     common = ["--ranks", str(ranks), "--partitioner", parts, *shlex.split(options.flags)]
     full = [*common, "--epochs", str(options.epochs), "--eval-every", "5"]
     once = ["--ranks", "4", "--partitioner", "metis", *shlex.split(options.flags)]

@@ -38,7 +38,7 @@ ISOLATED = ("--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def bits_per_second(rate: str) -> float:
-    """`100mbit`, `2.5gbit`."""
+    """A rate such as `100mbit` or `2.5gbit` as a number."""
     text = rate.lower().removesuffix("/s")
     for unit, scale in UNITS.items():
         number = text.removesuffix(unit)
@@ -152,7 +152,7 @@ class Network:
         return f"tc qdisc add dev {interface} root tbf rate {rate:.0f}bit burst {burst} limit {queue}"
 
     def _hold(self) -> int:
-        """Start a holder; the process whose namespaces are new, as seen from here."""
+        """Start a process in namespaces of its own, and return its process id as this machine sees it."""
         holder = subprocess.Popen(
             ["unshare", *ISOLATED, "sleep", "infinity"],
             stdin=subprocess.DEVNULL,
@@ -186,9 +186,9 @@ def unavailable() -> str | None:
 def _run(enter: Callable[[Sequence[str]], list[str]], *commands: str) -> None:
     wider = os.environ | {"PATH": f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PATH}"}
     for command in commands:
-        done = subprocess.run(enter(command.split()), env=wider, capture_output=True, check=False)
-        if done.returncode:
-            reason = done.stderr.decode().strip().splitlines()
+        process = subprocess.run(enter(command.split()), env=wider, capture_output=True, check=False)
+        if process.returncode:
+            reason = process.stderr.decode().strip().splitlines()
             raise UserError(
                 f"no network of namespaces here: {command!r} failed: {reason[-1] if reason else ''}; "
                 "it needs root, iproute2 and the kernel's veth, bridge and tbf"

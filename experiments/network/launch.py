@@ -67,9 +67,9 @@ def _wait(children: Sequence[subprocess.Popen[bytes]], timeout: float | None) ->
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         codes = [child.poll() for child in children]
-        failed = [code for code in codes if code]
-        if failed:
-            return failed[0]
+        failures = [code for code in codes if code]
+        if failures:
+            return failures[0]
         if None not in codes:
             return 0
         time.sleep(0.05)
@@ -77,7 +77,7 @@ def _wait(children: Sequence[subprocess.Popen[bytes]], timeout: float | None) ->
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """The hosts end what still runs on them; here only the ways in are closed."""
+    """Kill the local ends of the ranks; what runs on the hosts is ended by them."""
     for child in children:
         child.kill()
     for child in children:

@@ -40,7 +40,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Task:
-    """What everyone trains."""
+    """A training task that every program runs: model, size, epochs."""
 
     name: str
     model: str
@@ -49,7 +49,7 @@ class Task:
     epochs: int
 
     def flags(self, seed: int) -> list[str]:
-        """For every program alike."""
+        """Its flags, which every program understands."""
         shape = ["--model", self.model, "--layers", str(self.layers), "--hidden", str(self.hidden)]
         return [*shape, "--epochs", str(self.epochs), "--seed", str(seed), "--dropout", "0.5"]
 
@@ -91,22 +91,22 @@ def partition(data: str, out: Path) -> Path:
 
 
 def run_peer(python: Path, peer: str, graph: Path, task: Task, seed: int) -> dict[str, Any]:
-    """One process of a peer."""
+    """Train a task with a peer's program in a process of its own; what it printed, and its peak memory."""
     command = [str(python), str(HERE / f"{peer}_train.py"), str(graph), *task.flags(seed), "--threads", "2"]
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
-        with subprocess.Popen(command, stdout=said, stderr=complained) as process:
-            peak = watched(process)
-        for file in (said, complained):
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command, stdout=output, stderr=errors) as process:
+            peak = wait_for(process)
+        for file in (output, errors):
             file.seek(0)
         if process.returncode:
-            why = complained.read().strip()[-2000:]
+            why = errors.read().strip()[-2000:]
             raise UserError(f"{peer} ended with exit code {process.returncode}: {why}")
-        found: dict[str, Any] = json.loads(said.read().splitlines()[-1])
-    return found | {"peak_bytes": peak}
+        result: dict[str, Any] = json.loads(output.read().splitlines()[-1])
+    return result | {"peak_bytes": peak}
 
 
-def watched(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end; the most memory that the process and its descendants had."""
+def wait_for(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process to end; the peak memory of it and its descendants, in bytes."""
     with Footprint(process.pid) as footprint:
         process.wait()
     return footprint.peak_bytes
@@ -119,7 +119,7 @@ def run_ours(shards: Path, folder: Path, task: Task, seed: int) -> dict[str, Any
     place += ["--eval-every", str(task.epochs)]
     command = [sys.executable, "-m", "sancus", "train", str(shards), *task.flags(seed), *place]
     with subprocess.Popen(command) as process:
-        peak = watched(process)
+        peak = wait_for(process)
     if process.returncode:
         raise UserError(f"sancus train ended with exit code {process.returncode}")
     run = json.loads((out / "run.json").read_text())
@@ -162,11 +162,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     cells = [list(HEAD)]
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]
-        found = {
+        runs_of = {
             who: [row for row in mine if row["who"] == who] for who in dict.fromkeys(r["who"] for r in mine)
         }
-        epoch, memory = _epoch(found[OURS]), _memory(found[OURS])
-        for who, runs in found.items():
+        epoch, memory = _epoch(runs_of[OURS]), _memory(runs_of[OURS])
+        for who, runs in runs_of.items():
             later = [second for run in runs for second in run["seconds"][1:]]
             cells.append(
                 [
@@ -211,12 +211,12 @@ def main() -> int:
     except UserError as error:
         print(f"experiments.peers: {error}", file=sys.stderr)
         return 2
-    found = results.heading("python -m experiments.peers") | {"title": TITLE, "data": data, "runs": rows}
-    head = f"    {found['command']}\n\n{results.describe(found['machine'])}, {found['date']}; {data}."
+    content = results.heading("python -m experiments.peers") | {"title": TITLE, "data": data, "runs": rows}
+    head = f"    {content['command']}\n\n{results.describe(content['machine'])}, {content['date']}; {data}."
     text = f"{head}\n\n{tables.render(table(rows))}"
     print(text)
     if not flags.quick:
-        results.write(HERE / results.RESULTS_FILE, found)
+        results.write(HERE / results.RESULTS_FILE, content)
         tables.fill(HERE / "README.md", text)
     return 0
 

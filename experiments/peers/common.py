@@ -1,4 +1,4 @@
-"""What every peer's program does alike: read the graph, train, time, report. Knows torch and numpy only.
+"""The part that the programs of all peers share: read the graph, train, time, report (torch and numpy only).
 
 A peer gives `make(graph, flags) -> (model, forward)`; `forward()` are the logits of all nodes.
 """
@@ -58,13 +58,13 @@ def main(make: Make, versions: dict[str, str]) -> None:
     labels, train = graph["y"], graph["train_mask"].nonzero().flatten()
     seconds: list[float] = []
     for _ in range(settings.epochs):
-        started = time.perf_counter()
+        start = time.perf_counter()
         model.train()
         optimizer.zero_grad()
         loss = F.cross_entropy(forward()[train], labels[train])
         loss.backward()
         optimizer.step()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.perf_counter() - start)
     scores = _scores(model, forward, graph)
     print(json.dumps({"seconds": seconds, **scores, "versions": versions}), flush=True)
 

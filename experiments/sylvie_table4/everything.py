@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange, Rowlike
 from sancus.kernels.bits import pack, unpack
+from sancus.kernels.summed import Rowlike
 from sancus.models import gat, gcn, sage
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.stack import LayerStack
 
 BITS = 1
@@ -24,26 +25,26 @@ class InOneBit(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, h: torch.Tensor) -> torch.Tensor:
-        """Eq. 3-5 on the embeddings."""
+        """The embeddings, encoded and decoded (eq. 3-5)."""
         return _coded(h)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        """And on their gradients."""
+        """The gradients of the embeddings, encoded and decoded."""
         return _coded(gradients[0])
 
 
 def _coded(rows: torch.Tensor) -> torch.Tensor:
     seed = int(torch.randint(1 << 31, ()).item())
-    packed = pack(rows, BITS, seed, torch.arange(len(rows)))
-    return unpack(packed.data, packed.zero, packed.scale, BITS, rows.shape[1])
+    code = pack(rows, BITS, seed, torch.arange(len(rows)))
+    return unpack(code.data, code.zero, code.scale, BITS, rows.shape[1])
 
 
 class Everything(LayerStack):
     """Quantises what every hidden layer takes in."""
 
     def apply_layer(
-        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Neighbourhood, depth: int, dropout: float
     ) -> torch.Tensor:
         """The layer, on rows in one bit; the features stay as they are."""
         if self.training and depth and isinstance(h, torch.Tensor):

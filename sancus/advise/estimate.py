@@ -26,7 +26,7 @@ from sancus.codecs.base import Codec
 from sancus.comm.ledger import DIRECTIONS
 from sancus.config.settings import Config
 from sancus.errors import UserError
-from sancus.exchange.exchange import Savings
+from sancus.exchange.savings import Savings
 from sancus.exchange.volume import stream_columns
 from sancus.graphs.graph import Graph
 from sancus.partitioners import PARTITIONERS

@@ -1,4 +1,4 @@
-"""Codecs: how a payload's rows become bits on the wire."""
+"""Codecs: how a payload's rows become bits on the wire; `--codec` chooses from the table below."""
 
 CODECS: dict[str, str] = {
     "fp32": "sancus.codecs.full:FullPrecision",

@@ -51,12 +51,12 @@ class AutoBits:
     def wire(
         self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, stage: float
     ) -> torch.Tensor:
-        """`[bytes, 1]`."""
+        """Room for the code of a payload, `[bytes, 1]`."""
         sizes = self._sizes(rows, columns, stage)
         return torch.empty(sum(sizes), 1, dtype=torch.uint8, device=device)
 
     def encode(self, payload: torch.Tensor, moment: Moment, weight: torch.Tensor) -> torch.Tensor:
-        """Rows by importance: the least important ones get one bit."""
+        """The code of a payload: rows with the largest `weight · range²` get the most bits."""
         rows = len(payload)
         refuse_infinite(torch.isfinite(payload).all(dim=1))
         counts = self.row_counts(rows, moment.stage)
@@ -73,14 +73,14 @@ class AutoBits:
     def decode(
         self, wire: torch.Tensor, rows: int, columns: int, dtype: torch.dtype, stage: float
     ) -> torch.Tensor:
-        """Each width's rows, back in their places."""
+        """The payload `[rows, columns]`: the rows of each width are decoded and put in their places."""
         place, *parts = wire.flatten().split(self._sizes(rows, columns, stage))
         widths = _one_a_byte(place)[:rows]
         out = torch.empty(rows, columns, dtype=dtype, device=wire.device)
         for width, part in enumerate(parts):
-            chosen = widths == width
-            encoded = part.view(-1, row_bytes(columns, WIDTHS[width], self.tail))
-            out[chosen] = decode_rows(encoded, WIDTHS[width], columns, self.tail).to(dtype)
+            mask = widths == width
+            wire_rows = part.view(-1, row_bytes(columns, WIDTHS[width], self.tail))
+            out[mask] = decode_rows(wire_rows, WIDTHS[width], columns, self.tail).to(dtype)
         return out
 
     def row_counts(self, rows: int, stage: float) -> list[int]:
@@ -94,15 +94,15 @@ class AutoBits:
 
     def _shares(self, stage: float) -> list[float]:
         room = min(self.budget - WIDTHS[0], WIDTHS[-1] - self.budget)
-        wanted = self.budget + self.ramp * room * (2 * stage - 1)
+        target = self.budget + self.ramp * room * (2 * stage - 1)
         low, high = 0.0, 1.0  # r = t / (1 − t)
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if _mean_bits(_geometric(middle)) < wanted else (low, middle)
+            low, high = (middle, high) if _mean_bits(_geometric(middle)) < target else (low, middle)
         return _geometric(low)
 
     def _sizes(self, rows: int, columns: int, stage: float) -> list[int]:
-        """Bytes of the widths, and of the rows of each width."""
+        """Bytes of each part of the wire: two bits a row for its width, then the rows of each width."""
         counts = self.row_counts(rows, stage)
         widths = [row_bytes(columns, bits, self.tail) for bits in WIDTHS]
         return [
@@ -124,14 +124,14 @@ def _mean_bits(shares: list[float]) -> float:
 
 def _four_a_byte(place: torch.Tensor) -> torch.Tensor:
     """Numbers below 4 `[n]` as `⌈n/4⌉` bytes."""
-    padded = place.new_zeros(-(-len(place) // ROWS_A_BYTE) * ROWS_A_BYTE)
-    padded[: len(place)] = place
-    return (padded.view(-1, ROWS_A_BYTE) << _shifts(place)).sum(dim=1, dtype=torch.uint8)
+    whole = place.new_zeros(-(-len(place) // ROWS_A_BYTE) * ROWS_A_BYTE)
+    whole[: len(place)] = place
+    return (whole.view(-1, ROWS_A_BYTE) << _shifts(place)).sum(dim=1, dtype=torch.uint8)
 
 
-def _one_a_byte(packed: torch.Tensor) -> torch.Tensor:
+def _one_a_byte(data: torch.Tensor) -> torch.Tensor:
     """The inverse: `4 k` numbers from `k` bytes."""
-    return ((packed.view(-1, 1) >> _shifts(packed)) & 3).flatten()
+    return ((data.view(-1, 1) >> _shifts(data)) & 3).flatten()
 
 
 def _shifts(like: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The contract of a codec."""
+"""The contract of a codec: payload rows to bytes on the wire, and back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Codec(Protocol):
 
 
 def refuse_infinite(finite: torch.Tensor) -> None:
-    """`finite [rows]` must hold everywhere."""
+    """Raise a `ValueError` that names the first row of a payload where `finite [rows]` is False."""
     if not bool(finite.all()):
         row = int(torch.nonzero(~finite)[0, 0])
         raise ValueError(f"row {row} of the payload holds NaN or infinity")

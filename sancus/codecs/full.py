@@ -15,11 +15,11 @@ class FullPrecision:
     def wire(
         self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, stage: float
     ) -> torch.Tensor:
-        """A payload-shaped buffer."""
+        """An empty tensor with the payload's shape and dtype."""
         return torch.empty(rows, columns, dtype=dtype, device=device)
 
     def encode(self, payload: torch.Tensor, moment: Moment, weight: torch.Tensor) -> torch.Tensor:
-        """The payload itself."""
+        """The payload itself: nothing is encoded."""
         return payload
 
     def decode(

@@ -18,7 +18,7 @@ class HalfPrecision:
     def wire(
         self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, stage: float
     ) -> torch.Tensor:
-        """`[rows, columns]` of two bytes."""
+        """An empty tensor `[rows, columns]` of two bytes a value."""
         return torch.empty(rows, columns, dtype=self.half, device=device)
 
     def encode(self, payload: torch.Tensor, moment: Moment, weight: torch.Tensor) -> torch.Tensor:

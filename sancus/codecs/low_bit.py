@@ -63,10 +63,10 @@ def encode_rows(
     payload: torch.Tensor, bits: int, moment: Moment, ids: torch.Tensor, tail: Tail
 ) -> torch.Tensor:
     """Rows `[n, f]` as bytes `[n, row_bytes]`; `ids [n]` number the rows for the hash."""
-    packed = pack(payload, bits, moment.seed, ids, coarse=tail == "short")
-    refuse_infinite(packed.finite)
-    ends = torch.stack([packed.zero, packed.scale], dim=1).to(TAILS[tail])
-    return torch.cat([packed.data, ends.view(torch.uint8)], dim=1)
+    rows = pack(payload, bits, moment.seed, ids, coarse=tail == "short")
+    refuse_infinite(rows.finite)
+    ends = torch.stack([rows.zero, rows.scale], dim=1).to(TAILS[tail])
+    return torch.cat([rows.data, ends.view(torch.uint8)], dim=1)
 
 
 def decode_rows(wire: torch.Tensor, bits: int, columns: int, tail: Tail) -> torch.Tensor:

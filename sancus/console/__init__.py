@@ -1,1 +1,1 @@
-"""What a person sees while something runs."""
+"""The console: progress lines for a person while something runs (`sancus.console.speaker`)."""

@@ -1,4 +1,4 @@
-"""What a person sees while something runs: a live line on a terminal, plain lines anywhere else.
+"""Speakers, which print progress: a live line on a terminal, plain lines anywhere else, or nothing.
 
 A *speaker* is called with a line that stays. `step` says what is being done right now, with a spinner on a
 terminal; a *passing* step is part of a longer one, leaves no line there, and is printed elsewhere only when
@@ -24,22 +24,22 @@ QUIET_SECONDS = 10.0  # after which a plain speaker tells the step that it is at
 
 
 class Speaker(Protocol):
-    """Says what happens."""
+    """Tells a person what the program does."""
 
     def __call__(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         ...
 
     def step(self, line: str, *, passing: bool = False) -> None:
-        """What is being done now."""
+        """Show what is being done now; `passing` if it is part of a longer step."""
         ...
 
     def epoch(self, record: Record, epochs: int) -> None:
-        """One of `epochs` epochs has ended."""
+        """Show the figures of an epoch that has ended, one of `epochs`."""
         ...
 
     def close(self) -> None:
-        """Nothing more is to be said; leave the terminal as it was."""
+        """Stop drawing; the terminal is as it was before."""
         ...
 
 
@@ -72,12 +72,12 @@ class Plain:
             self(line)
 
     def epoch(self, record: Record, epochs: int) -> None:
-        left = self._pace.left(record, epochs)
+        remaining = self._pace.remaining(record, epochs)
         number = int(record["epoch"] or 0) + 1
         every = 1 if self._verbose else max(1, epochs // PROGRESS_LINES)
         if number % every == 0 or number == epochs:
             name = f"epoch {number:>{len(str(epochs))}}/{epochs}"
-            self("  ".join([name, *figures(record), *([f"{left} left"] if left else [])]))
+            self("  ".join([name, *figures(record), *([f"{remaining} left"] if remaining else [])]))
 
     def close(self) -> None: ...
 
@@ -93,7 +93,7 @@ class Live:
         self._verbose = verbose
         self._display: Display | None = None
         self._pace = Pace()
-        self._step, self._begun = "", 0.0
+        self._step, self._step_start = "", 0.0
 
     def __call__(self, line: str) -> None:
         self._settle()
@@ -105,7 +105,7 @@ class Live:
 
         if not passing:
             self._settle()
-            self._step, self._begun = line, time.monotonic()
+            self._step, self._step_start = line, time.monotonic()
         self._draw(Spinner("dots", Text(line)))
 
     def epoch(self, record: Record, epochs: int) -> None:
@@ -115,12 +115,12 @@ class Live:
         from rich.text import Text
 
         self._end_step()
-        left, number = self._pace.left(record, epochs), int(record["epoch"] or 0) + 1
+        remaining, number = self._pace.remaining(record, epochs), int(record["epoch"] or 0) + 1
         if self._verbose:
             self._console.print("  ".join([f"epoch {number}/{epochs}", *figures(record)]), markup=False)
         head = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=epochs, completed=number, width=min(40, self._console.width // 2))
-        head.add_row(f"epoch {number}/{epochs}", bar, f"{left} left" if left else "")
+        head.add_row(f"epoch {number}/{epochs}", bar, f"{remaining} left" if remaining else "")
         *words, seconds = figures(record)
         self._draw(
             Group(
@@ -134,20 +134,20 @@ class Live:
             self._display.stop()
             self._display = None
 
-    def _draw(self, shown: RenderableType) -> None:
-        """Steps leave nothing behind, the last epoch stays."""
+    def _draw(self, content: RenderableType) -> None:
+        """Replace the live part. When it ends, a step's is erased, and the last epoch's stays."""
         from rich.live import Live as Display
 
         if self._display is None:
             self._display = Display(console=self._console, refresh_per_second=8, transient=bool(self._step))
             self._display.start()
             self._console.show_cursor(True)  # whatever ends this process, the cursor is there
-        self._display.update(shown)
+        self._display.update(content)
 
     def _settle(self) -> None:
-        """The step before is done: it stays as a line, with the time it took."""
+        """Print the step that is over as a line that stays, with the time it took."""
         if self._step:
-            line, took = self._step, time.monotonic() - self._begun
+            line, took = self._step, time.monotonic() - self._step_start
             self._end_step()
             self._console.print(f"{line} ({seconds_text(took)})", markup=False, style="dim")
 
@@ -163,7 +163,7 @@ SILENT: Speaker = Silent()
 
 
 def speaker(*, quiet: bool = False, verbose: bool = False) -> Speaker:
-    """For this process's standard output."""
+    """The speaker for this process's standard output: silent, live on a terminal, or plain lines."""
     if quiet:
         return SILENT
     if os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb":
@@ -172,20 +172,20 @@ def speaker(*, quiet: bool = False, verbose: bool = False) -> Speaker:
 
 
 class Pace:
-    """How long the epochs that are left will take, by those that were."""
+    """Estimates how long the remaining epochs take, from the time of the ones before."""
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
 
-    def left(self, record: Record, epochs: int) -> str:
+    def remaining(self, record: Record, epochs: int) -> str:
         """Time left in words; empty before two epochs have ended."""
         epoch, now = int(record["epoch"] or 0), time.monotonic()
         if self._first is None:
             self._first = epoch, now
-        first, begun = self._first
+        first, start = self._first
         if epoch == first or epoch + 1 == epochs:
             return ""
-        return seconds_text((now - begun) / (epoch - first) * (epochs - 1 - epoch))
+        return seconds_text((now - start) / (epoch - first) * (epochs - 1 - epoch))
 
 
 def figures(record: Record) -> list[str]:
@@ -197,9 +197,9 @@ def figures(record: Record) -> list[str]:
     words = [f"loss {value('loss'):.4f}"]
     words += [f"{split} {record[split]:.4f}" for split in ("val", "test") if record.get(split) is not None]
     words.append(bytes_text(value("wire_bytes")))
-    decided = value("sends") + value("skips")
+    decisions = value("sends") + value("skips")
     if value("skips"):
-        words.append(f"skipped {100 * value('skips') / decided:.0f} %")
+        words.append(f"skipped {100 * value('skips') / decisions:.0f} %")
     if value("max_age"):
         words.append(f"age {value('max_age'):.0f}")
     waiting = value("waiting_seconds")

@@ -1,7 +1,6 @@
 """Graphs that a program has in memory: PyG `Data`, OGB node datasets, scipy matrices.
 
-Neither PyG nor OGB is imported. An object is asked for what it has, not for its class: whatever looks like
-one of these is taken for one.
+Neither PyG nor OGB is imported: an object is recognised by its attributes, not by its class.
 """
 
 from __future__ import annotations
@@ -73,9 +72,9 @@ def _from_scipy(matrix: Any, fields: dict[str, Any]) -> Graph:
     missing = [name for name in ("x", "y", *SPLITS) if fields.get(name) is None]
     if missing:
         raise UserError(f"a scipy matrix holds edges alone; also give {', '.join(f'{n}=…' for n in missing)}")
-    unknown = sorted(set(fields) - {"x", "y", "name", *SPLITS})
-    if unknown:
-        raise UserError(f"load has no field {unknown[0]!r}; its fields: x, y, {', '.join(SPLITS)}, name")
+    extra = sorted(set(fields) - {"x", "y", "name", *SPLITS})
+    if extra:
+        raise UserError(f"load has no field {extra[0]!r}; its fields: x, y, {', '.join(SPLITS)}, name")
     adjacency = sp.csr_array(matrix).astype(np.float32)
     adjacency.sum_duplicates()
     x, y = fields["x"], np.asarray(fields["y"])
@@ -87,8 +86,8 @@ def _from_scipy(matrix: Any, fields: dict[str, Any]) -> Graph:
     return Graph(adjacency, features, labels, train, val, test, classes=classes, name=name)
 
 
-def _mask(name: str, chosen: Any, nodes: int) -> npt.NDArray[np.bool_]:
-    array = np.asarray(chosen)
+def _mask(name: str, selection: Any, nodes: int) -> npt.NDArray[np.bool_]:
+    array = np.asarray(selection)
     if array.dtype == np.bool_:
         return array.copy()
     if array.size and (array.min() < 0 or array.max() >= nodes):

@@ -1,7 +1,7 @@
-"""`.npz` archives that are not trusted: no pickle, no bomb, no header that lies; large arrays stay on disk.
+"""Reads `.npz` and `.npy` files without trusting them: no pickle, no zip bomb, no header that lies.
 
-A member that is stored without compression (what `numpy.savez` writes) and is large is mapped, not read, so
-that features never have to fit in memory. What is compressed is read once its size is known to be reasonable.
+A large member that is stored without compression (what `numpy.savez` writes) is mapped, not read, so that
+features need not fit in memory. A compressed one is read, if the size that it claims is plausible.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-MAPPED = 1 << 26  # bytes: a stored member of this size or more is mapped
+MAP_FROM = 1 << 26  # bytes: a stored member of this size or more is mapped
 BOMB_BYTES = 1 << 30  # unpacked size from which a suspicious ratio is refused
 BOMB_RATIO = 200  # unpacked to packed
 LOCAL_HEADER = 30  # bytes of a zip's local file header before name and extra field
 
 
-def read_npz(path: Path, known: Collection[str]) -> Fields:
-    """The known arrays of a file; other members are not looked at, so that they may be anything."""
+def read_npz(path: Path, names: Collection[str]) -> Fields:
+    """The arrays `names` of a file, as far as it has them; other members are not opened."""
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path}: is not a .npz archive, or is truncated; write it again with numpy.savez")
     arrays: dict[str, Array] = {}
@@ -51,9 +51,9 @@ def read_npz(path: Path, known: Collection[str]) -> Fields:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            wanted = {name: members[name] for name in known if name in members}
-            check_ratio(path, sum(info.file_size for info in wanted.values()), path.stat().st_size)
-            for field, info in wanted.items():
+            infos = {name: members[name] for name in names if name in members}
+            check_ratio(path, sum(info.file_size for info in infos.values()), path.stat().st_size)
+            for field, info in infos.items():
                 arrays[field] = _read_member(path, archive, info)
     except ValueError as error:
         if "allow_pickle" in str(error) or "Object arrays" in str(error):
@@ -80,7 +80,7 @@ def read_npy(path: Path) -> Array:
 
 
 def members_of(path: Path) -> set[str]:
-    """Names of the arrays of an archive; empty where it is none."""
+    """Names of the arrays of a `.npz`; empty where the file is no archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             return {name.removesuffix(".npy") for name in archive.namelist()}
@@ -88,11 +88,11 @@ def members_of(path: Path) -> set[str]:
         return set()
 
 
-def check_ratio(path: Path, unpacked: int, packed: int) -> None:
-    """Refuse what is a bomb, or looks like one."""
-    if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * max(1, packed):
+def check_ratio(path: Path, unpacked_size: int, packed_size: int) -> None:
+    """Raise a `UserError` where so few bytes unpack to so many that it looks like a zip bomb."""
+    if unpacked_size > BOMB_BYTES and unpacked_size > BOMB_RATIO * max(1, packed_size):
         raise UserError(
-            f"{path}: {packed:,} bytes unpack to {unpacked:,} (a zip bomb?); save it uncompressed"
+            f"{path}: {packed_size:,} bytes unpack to {unpacked_size:,} (a zip bomb?); save it uncompressed"
         )
 
 
@@ -110,7 +110,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
         count = int(np.prod(shape, dtype=object)) if shape else 1
         if count * dtype.itemsize != info.file_size - start:
             raise ValueError(f"its header says {count} × {dtype}, it holds {info.file_size - start} bytes")
-        if info.compress_type == zipfile.ZIP_STORED and info.file_size >= MAPPED:
+        if info.compress_type == zipfile.ZIP_STORED and info.file_size >= MAP_FROM:
             offset = _data_offset(path, info) + start
             return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
     with archive.open(info) as file:

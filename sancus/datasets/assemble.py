@@ -40,9 +40,9 @@ def adjacency_of(
         raise fields.error(
             field, f"joins {edges.shape[1]} pairs of {nodes} nodes; number nodes from 0 without gaps"
         )
-    checked = fields.indices(field, edges, nodes, "node")
+    node_pairs = fields.indices(field, edges, nodes, "node")
     values = None if weights is None else fields.finite(f"{field} weight", weights)
-    adjacency = from_edges(checked, nodes, values)
+    adjacency = from_edges(node_pairs, nodes, values)
     return symmetric(adjacency, weighted=weights is not None) if undirected else adjacency
 
 
@@ -99,29 +99,30 @@ def class_labels(fields: Fields, field: str, nodes: int, classes: int | None = N
     bound = min(MOST_CLASSES, classes) if classes is not None else MOST_CLASSES
     wrong = np.flatnonzero((single < -1) | (single >= bound) | (single != np.floor(single)))
     if wrong.size:
-        allowed = f"0 to {classes - 1}" if classes is not None else "0, 1, 2, …"
+        range_text = f"0 to {classes - 1}" if classes is not None else "0, 1, 2, …"
         raise fields.error(
-            field, f"holds label {single[wrong[0]]} for node {wrong[0]}; labels are {allowed}, or -1 for none"
+            field,
+            f"holds label {single[wrong[0]]} for node {wrong[0]}; labels are {range_text}, or -1 for none",
         )
     labels = single.astype(np.int64)
     return labels, classes if classes is not None else int(labels.max()) + 1
 
 
-def masks_from_indices(fields: Fields, named: Mapping[str, Array], nodes: int) -> Masks:
+def masks_from_indices(fields: Fields, lists: Mapping[str, Array], nodes: int) -> Masks:
     """Three masks `[N]` from lists of nodes, e.g. `{"tr": …, "va": …, "te": …}` in that order."""
     masks, owner = [], np.full(nodes, -1, np.int8)
-    names = list(named)
-    for place, (name, ids) in enumerate(named.items()):
+    names = list(lists)
+    for place, (name, ids) in enumerate(lists.items()):
         if ids.ndim != 1 or (ids.dtype.kind not in INTEGERS and ids.size):
             raise fields.error(
                 name, f"has dtype {ids.dtype} and shape {list(ids.shape)}; it is a list of nodes"
             )
-        chosen = fields.indices(name, ids.astype(np.int64), nodes, "node")
-        taken = chosen[(owner[chosen] >= 0) & (owner[chosen] != place)]
-        if taken.size:
-            other = names[owner[taken[0]]]
-            raise fields.error(name, f"and {other} both select node {taken[0]}; splits must not overlap")
-        owner[chosen] = place
+        members = fields.indices(name, ids.astype(np.int64), nodes, "node")
+        overlap = members[(owner[members] >= 0) & (owner[members] != place)]
+        if overlap.size:
+            other = names[owner[overlap[0]]]
+            raise fields.error(name, f"and {other} both select node {overlap[0]}; splits must not overlap")
+        owner[members] = place
         masks.append(owner == place)
     return masks[0], masks[1], masks[2]
 
@@ -133,10 +134,10 @@ def random_split(labels: Labels, options: Mapping[str, Any], what: str) -> Masks
         raise UserError(f"{what}: train, val and test are shares above 0 with a sum up to 1; got {shares}")
     if options["seed"] < 0:
         raise UserError(f"{what}: seed={options['seed']} must be 0 or more")
-    labelled = np.flatnonzero(labels >= 0) if labels.ndim == 1 else np.arange(len(labels))
-    if len(labelled) < len(SPLITS):
-        raise UserError(f"{what}: {len(labelled)} labelled nodes cannot be split in three; add labels")
-    order = np.random.default_rng(int(options["seed"])).permutation(labelled)
+    candidates = np.flatnonzero(labels >= 0) if labels.ndim == 1 else np.arange(len(labels))
+    if len(candidates) < len(SPLITS):
+        raise UserError(f"{what}: {len(candidates)} labelled nodes cannot be split in three; add labels")
+    order = np.random.default_rng(int(options["seed"])).permutation(candidates)
     val = min(len(order) - 2, max(1, round(shares[1] * len(order))))
     test = min(len(order) - 1 - val, max(1, round(shares[2] * len(order))))
     train = min(len(order) - val - test, max(1, round(shares[0] * len(order))))

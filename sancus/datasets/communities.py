@@ -1,4 +1,4 @@
-"""Who is joined to whom: a degree-corrected stochastic block model on a ring of communities.
+"""Edges of generated graphs: a degree-corrected stochastic block model on a ring of communities.
 
 Communities lie on a ring; community `k` has class `k mod C`, so that a class is many communities and
 a neighbourhood of the ring holds all classes. Exactly a share `homophily` of the edges joins two nodes
@@ -76,9 +76,9 @@ def draw_adjacency(design: Design, layout: Layout, rng: np.random.Generator) -> 
 
     def drawer(same_class: bool) -> Callable[[int, bool], Ints]:
         def draw(count: int, even: bool) -> Ints:
-            chosen, locality = (flat, 0.0) if even else (layout, design.locality)
-            sizes = [min(DRAWS, count - done) for done in range(0, count, DRAWS)]
-            return np.concatenate([_draw(design, chosen, locality, size, same_class, rng) for size in sizes])
+            base, locality = (flat, 0.0) if even else (layout, design.locality)
+            sizes = [min(DRAWS, count - offset) for offset in range(0, count, DRAWS)]
+            return np.concatenate([_draw(design, base, locality, size, same_class, rng) for size in sizes])
 
         return draw
 
@@ -130,15 +130,15 @@ def _distinct(count: int, draw: Callable[[int, bool], Ints], rng: np.random.Gene
     keys = np.zeros(0, np.int64)
     fresh_share = 0.95
     for attempt in range(ROUNDS):
-        missing = count - len(keys)
-        if missing <= 0:
+        shortage = count - len(keys)
+        if shortage <= 0:
             break
-        asked = min(int(missing / fresh_share), 2 * count) + 64
+        draws = min(int(shortage / fresh_share), 2 * count) + 64
         before = len(keys)
-        keys = np.concatenate([keys, draw(asked, attempt >= HEAVY_ROUNDS)])
+        keys = np.concatenate([keys, draw(draws, attempt >= HEAVY_ROUNDS)])
         keys.sort()
         keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
-        fresh_share = min(0.95, max(0.05, (len(keys) - before) / asked))
+        fresh_share = min(0.95, max(0.05, (len(keys) - before) / draws))
     if len(keys) > count:
         keys = np.delete(keys, rng.choice(len(keys), len(keys) - count, replace=False))
     return keys

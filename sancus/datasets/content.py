@@ -1,4 +1,4 @@
-"""What a generated node carries: labels, features that say little alone, and its split.
+"""Labels, features and splits of generated graphs; a node's own features say little about its label.
 
 Arithmetic is elementwise throughout (no matrix product), so that features are equal on every machine.
 """
@@ -17,7 +17,7 @@ from sancus.datasets.spool import spool
 Mask = npt.NDArray[np.bool_]
 
 ROWS = 1 << 16  # rows of features that are worked on at a time
-SPOOLED = 1 << 28  # bytes of features from which they are kept on disk
+SPOOL_FROM = 1 << 28  # bytes of features from which they are kept on disk
 EXTRA_LABELS = 2  # further labels of a community where nodes have several
 EXTRA_SHARE = 0.7  # of its nodes that take each of them
 
@@ -38,8 +38,8 @@ def draw_labels(
     topics = np.column_stack([main, extra])
     labels = np.zeros((len(main), design.classes), np.bool_)
     for column in topics.T:
-        taken = np.flatnonzero(column >= 0)
-        labels[taken, column[taken]] = True
+        members = np.flatnonzero(column >= 0)
+        labels[members, column[members]] = True
     return topics, labels
 
 
@@ -53,7 +53,7 @@ def draw_features(
     centroids = np.zeros((classes + 1, width), np.float32)  # the last row is topic -1: nothing
     centroids[:classes] = signs * np.float32(signal / np.sqrt(width))
     pieces = _noisy(topics, centroids, rng)
-    if len(topics) * width * 4 < SPOOLED:
+    if len(topics) * width * 4 < SPOOL_FROM:
         return np.concatenate(list(pieces))
     return spool(pieces, "generated features")
 
@@ -61,7 +61,7 @@ def draw_features(
 def _noisy(
     topics: Ints, centroids: npt.NDArray[np.float32], rng: np.random.Generator
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Rows of features, so many at a time; the same numbers however many."""
+    """Dense features in pieces `[ROWS, F]`; the values do not depend on the size of a piece."""
     for first in range(0, len(topics), ROWS):
         rows = topics[first : first + ROWS]
         features = rng.standard_normal((len(rows), centroids.shape[1]), np.float32)

@@ -33,11 +33,11 @@ class EdgeListReader(TablesReader):
     def edge_file(self) -> Path:
         if not self.path.is_dir():
             return self.path
-        found = [self.path / name for name in FOLDER_NAMES if (self.path / name).is_file()]
-        if len(found) != 1:
-            named = ", ".join(path.name for path in found) or "none"
-            raise UserError(f"{self.path}: must hold one edges.csv, .tsv or .txt; it holds {named}")
-        return found[0]
+        paths = [self.path / name for name in FOLDER_NAMES if (self.path / name).is_file()]
+        if len(paths) != 1:
+            names = ", ".join(path.name for path in paths) or "none"
+            raise UserError(f"{self.path}: must hold one edges.csv, .tsv or .txt; it holds {names}")
+        return paths[0]
 
     def read_edges(self) -> tuple[Array, Array | None, int, bool]:
         ends, weights = [np.zeros((2, 0), np.int64)], [np.zeros(0, np.float32)]
@@ -54,9 +54,9 @@ class EdgeListReader(TablesReader):
                 ((pairs != np.floor(pairs)) | (pairs < 0) | (pairs >= 2.0**53)).any(axis=1)
             )
             if wrong.size:
-                shown = ", ".join(f"{value:g}" for value in pairs[wrong[0]])
+                pair = ", ".join(f"{value:g}" for value in pairs[wrong[0]])
                 raise UserError(
-                    f"{path}: edge {shown} ({wrong[0]} rows after line {piece.line}): nodes are whole, from 0"
+                    f"{path}: edge {pair} ({wrong[0]} rows after line {piece.line}): nodes are whole, from 0"
                 )
             ends.append(pairs.T.astype(np.int64))
             weights.append(piece.rows[:, 2].astype(np.float32) if columns == 3 else weights[0])

@@ -44,14 +44,14 @@ class Fields:
             raise self.error(field, f"is missing; add it (the file holds {present})")
         array = self.arrays[field]
         if array.dtype.kind not in kinds and not (array.size == 0 and array.dtype.kind == "f"):
-            wanted = "numbers" if kinds == NUMBERS else "whole numbers"
-            raise self.error(field, f"has dtype {array.dtype}; save it as {wanted}")
+            requirement = "numbers" if kinds == NUMBERS else "whole numbers"
+            raise self.error(field, f"has dtype {array.dtype}; save it as {requirement}")
         fits = array.ndim == len(shape) and all(
             want is None or want == have for want, have in zip(shape, array.shape, strict=True)
         )
         if not fits:
-            wanted = ", ".join("any" if length is None else str(length) for length in shape)
-            raise self.error(field, f"has shape {list(array.shape)}; it must be [{wanted}]")
+            requirement = ", ".join("any" if length is None else str(length) for length in shape)
+            raise self.error(field, f"has shape {list(array.shape)}; it must be [{requirement}]")
         return array
 
     def finite(self, field: str, array: Array) -> npt.NDArray[np.float32]:
@@ -69,7 +69,7 @@ class Fields:
         return array
 
     def indices(self, field: str, array: Array, limit: int, what: str) -> Array:
-        """Whole numbers in `[0, limit)`."""
+        """An array of indices, as int32 where they fit; one outside `[0, limit)` is an error."""
         if array.size and (array.min() < 0 or array.max() >= limit):
             flat = array.ravel()
             place = int(np.flatnonzero((flat < 0) | (flat >= limit))[0])

@@ -1,4 +1,4 @@
-"""What readers of files share: a path with options, and the identity of all bytes that they read.
+"""The base class of all readers of files: a path with options, and a hash of all bytes that are read.
 
 A source is `path` or `path,key=value,…`: `graphs/edges.csv,labels=y.csv,undirected=true`. A comma or an
 equals sign inside the path is fine as long as no part between commas looks like an option.
@@ -32,11 +32,11 @@ class FileReader:
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, text: str) -> None:
-        path, given = split_options(text)
+        path, texts = split_options(text)
         self.path = Path(path).expanduser()
         if not path or not self.path.exists():
             raise UserError(f"graph {path!r} does not exist; give the path of {self.what}, or synthetic")
-        self.options = dict(self.defaults) | self._typed(given)
+        self.options = dict(self.defaults) | self._convert_options(texts)
         self.check()
 
     def check(self) -> None:
@@ -75,19 +75,19 @@ class FileReader:
 
     def sibling(self, name: str) -> Path:
         """A file that an option names: relative to the working directory, else to the graph's folder."""
-        given = Path(name).expanduser()
+        here = Path(name).expanduser()
         beside = (self.path if self.path.is_dir() else self.path.parent) / name
-        for path in (given, beside):
+        for path in (here, beside):
             if path.is_file():
                 return path
         raise UserError(f"{self.path}: file {name!r} does not exist, neither here nor beside the graph")
 
-    def _typed(self, given: Mapping[str, str]) -> dict[str, Any]:
+    def _convert_options(self, texts: Mapping[str, str]) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        for key, text in given.items():
+        for key, text in texts.items():
             if key not in self.defaults:
-                known = choices(self.defaults, key) if self.defaults else "none"
-                raise UserError(f"graph {self.kind!r} has no option {key!r}; its options: {known}")
+                names = choices(self.defaults, key) if self.defaults else "none"
+                raise UserError(f"graph {self.kind!r} has no option {key!r}; its options: {names}")
             values[key] = _convert(self.kind, key, text, self.defaults[key])
         return values
 
@@ -96,8 +96,8 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
     """`path,key=value,key=value` to the path and its options."""
     pieces = text.split(",")
     options: dict[str, str] = {}
-    while len(pieces) > 1 and (found := re.fullmatch(r"\s*([a-z_]+)=(.*)", pieces[-1])):
-        options[found[1]] = found[2].strip()
+    while len(pieces) > 1 and (match := re.fullmatch(r"\s*([a-z_]+)=(.*)", pieces[-1])):
+        options[match[1]] = match[2].strip()
         pieces.pop()
     return ",".join(pieces), options
 

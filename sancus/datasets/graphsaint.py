@@ -23,7 +23,7 @@ from sancus.errors import UserError
 from sancus.graphs.bounded import row_pieces
 from sancus.graphs.graph import Graph
 
-NEEDED = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
+FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 ROLES = ("tr", "va", "te")
 
 
@@ -40,7 +40,7 @@ class GraphSaintReader(FileReader):
         return (path / "adj_full.npz").is_file() and (path / "role.json").is_file()
 
     def files(self) -> list[Path]:
-        return need(self.path, NEEDED, "GraphSAINT")
+        return need(self.path, FILES, "GraphSAINT")
 
     def load(self) -> Graph:
         adjacency_file, features_file, classes_file, role_file = self.files()
@@ -55,16 +55,16 @@ class GraphSaintReader(FileReader):
         labels, classes = _labels(classes_file, nodes)
         masks = _masks(role_file, nodes)
         if self.options["scale"]:
-            features = scaled(features, masks[0], str(features_file))
+            features = scale_features(features, masks[0], str(features_file))
         return self.graph(adjacency, features, labels, masks, classes)
 
 
-def scaled(
+def scale_features(
     features: npt.NDArray[np.float32], train: npt.NDArray[np.bool_], what: str
 ) -> npt.NDArray[np.float32]:
     """Features minus the training nodes' mean, over their deviation (1 where it is 0); on disk."""
-    chosen = features[train].astype(np.float64)
-    mean, deviation = chosen.mean(axis=0), chosen.std(axis=0)
+    training_rows = features[train].astype(np.float64)
+    mean, deviation = training_rows.mean(axis=0), training_rows.std(axis=0)
     deviation[deviation == 0] = 1.0
     return spool(((features[rows] - mean) / deviation for rows in row_pieces(features)), what)
 
@@ -86,9 +86,9 @@ def _labels(path: Path, nodes: int) -> tuple[Any, int]:
         raise fields.error(
             "class_map", f"has labels of different lengths {sorted(widths)}; all nodes need the same"
         )
-    given = _whole(path, values, "label")
-    labels = np.empty_like(given)
-    labels[order] = given
+    by_entry = _whole(path, values, "label")
+    labels = np.empty_like(by_entry)
+    labels[order] = by_entry
     return class_labels(Fields(str(path), {"class_map": labels}), "class_map", nodes)
 
 
@@ -99,8 +99,8 @@ def _masks(path: Path, nodes: int) -> Masks:
     ]
     if missing:
         raise UserError(f"{path}: {missing[0]} is missing; role.json has the lists {', '.join(ROLES)}")
-    named = {role: _whole(path, content[role], role) for role in ROLES}
-    return masks_from_indices(Fields(str(path), {}), named, nodes)
+    lists = {role: _whole(path, content[role], role) for role in ROLES}
+    return masks_from_indices(Fields(str(path), {}), lists, nodes)
 
 
 def _whole(path: Path, values: list[Any], what: str) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Where Sancus keeps what it can make again."""
+"""The cache directory of Sancus, for what can be made again: shards, unpacked archives, downloads."""
 
 from __future__ import annotations
 

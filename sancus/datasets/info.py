@@ -46,9 +46,9 @@ def facts_of(graph: Graph) -> Facts:
         column = adjacency.indices[int(adjacency.indptr[rows.start]) : int(adjacency.indptr[rows.stop])]
         loops += int(np.count_nonzero(row == column))
         if single is not None:
-            labelled = (single[row] >= 0) & (single[column] >= 0)
-            both += int(labelled.sum())
-            equal += int(((single[row] == single[column]) & labelled).sum())
+            both_labelled = (single[row] >= 0) & (single[column] >= 0)
+            both += int(both_labelled.sum())
+            equal += int(((single[row] == single[column]) & both_labelled).sum())
     components, member = connected_components(adjacency, directed=True, connection="weak")
     zero, largest, distinct = _features(graph.features)
     return Facts(
@@ -93,28 +93,28 @@ def info_rows(graph: Graph, facts: Facts, reader: str) -> list[tuple[str, str]]:
 
 def oddities(graph: Graph, facts: Facts) -> list[str]:
     """What looks wrong, one line each."""
-    found = []
+    lines = []
     alone = isolated(graph)
     if alone.sum() > MANY * graph.nodes:
-        found.append(
+        lines.append(
             f"{_percent(int(alone.sum()), graph.nodes)} of the nodes have no neighbour: are edges missing?"
         )
     if facts.loops > MANY * graph.nodes:
-        found.append(f"{facts.loops:,} self-loops: GCN adds its own where there is none")
+        lines.append(f"{facts.loops:,} self-loops: GCN adds its own where there is none")
     if graph.directed and graph.edges and _mutual_share(graph) > 1 - MANY:
-        found.append("most edges have both directions, some have one: make it undirected, or check the edges")
+        lines.append("most edges have both directions, some have one: make it undirected, or check the edges")
     if facts.zero_rows > MANY * graph.nodes:
-        found.append(f"{_percent(facts.zero_rows, graph.nodes)} of the nodes have only zero features")
+        lines.append(f"{_percent(facts.zero_rows, graph.nodes)} of the nodes have only zero features")
     if not facts.distinct:
-        found.append("all nodes have the same features")
+        lines.append("all nodes have the same features")
     if facts.largest_value > LARGE_VALUE:
-        found.append(f"features reach {facts.largest_value:g}: scale them, or training may diverge")
-    found += _label_oddities(graph)
-    return found
+        lines.append(f"features reach {facts.largest_value:g}: scale them, or training may diverge")
+    lines += _label_oddities(graph)
+    return lines
 
 
 def _label_oddities(graph: Graph) -> list[str]:
-    found = []
+    lines = []
     if graph.multilabel:
         in_train, anywhere = graph.labels[graph.train_mask].any(axis=0), graph.labels.any(axis=0)
     else:
@@ -122,15 +122,15 @@ def _label_oddities(graph: Graph) -> list[str]:
         in_train = np.bincount(labels[graph.train_mask], minlength=graph.classes) > 0
         anywhere = np.bincount(labels[labels >= 0], minlength=graph.classes) > 0
     if not anywhere.all():
-        found.append(f"{int((~anywhere).sum())} of {graph.classes} classes have no node")
-    untrained = int((anywhere & ~in_train).sum())
-    if untrained:
-        found.append(f"{untrained} classes have no training node: they cannot be learned")
+        lines.append(f"{int((~anywhere).sum())} of {graph.classes} classes have no node")
+    count = int((anywhere & ~in_train).sum())
+    if count:
+        lines.append(f"{count} classes have no training node: they cannot be learned")
     for split, mask in masks_of(graph).items():
         alone = int((isolated(graph) & mask).sum())
         if alone > MANY * mask.sum():
-            found.append(f"{_percent(alone, int(mask.sum()))} of the {split} nodes have no neighbour")
-    return found
+            lines.append(f"{_percent(alone, int(mask.sum()))} of the {split} nodes have no neighbour")
+    return lines
 
 
 def masks_of(graph: Graph) -> dict[str, npt.NDArray[np.bool_]]:

@@ -28,7 +28,7 @@ class MatrixMarketReader(TablesReader):
 
     @staticmethod
     def recognises(path: Path) -> bool:
-        """By its suffix."""
+        """A file that ends in `.mtx` or `.mtx.gz`."""
         return path.name.endswith(SUFFIXES) and path.is_file()
 
     def read_edges(self) -> tuple[Array, Array | None, int, bool]:

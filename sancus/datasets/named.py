@@ -45,15 +45,15 @@ class PygReader:
 
     def load(self) -> Graph:
         datasets = importlib.import_module("torch_geometric.datasets")
-        made = getattr(datasets, self.name, None)
-        if not isinstance(made, type):
-            known = choices([name for name in dir(datasets) if name[:1].isupper()], self.name)
-            raise UserError(f"graph 'pyg:{self.name}' does not exist; torch_geometric.datasets has {known}")
-        given = {key: value for key, value in self.options.items() if key not in OURS}
-        if "root" in inspect.signature(made).parameters:
-            given.setdefault("root", str(root() / "pyg" / "-".join([self.name, *given.values()])))
+        dataset_class = getattr(datasets, self.name, None)
+        if not isinstance(dataset_class, type):
+            names = choices([name for name in dir(datasets) if name[:1].isupper()], self.name)
+            raise UserError(f"graph 'pyg:{self.name}' does not exist; torch_geometric.datasets has {names}")
+        arguments = {key: value for key, value in self.options.items() if key not in OURS}
+        if "root" in inspect.signature(dataset_class).parameters:
+            arguments.setdefault("root", str(root() / "pyg" / "-".join([self.name, *arguments.values()])))
         try:
-            dataset = made(**given)
+            dataset = dataset_class(**arguments)
         except Exception as error:  # a download, or a constructor of PyG's: anything may go wrong
             raise UserError(
                 f"graph 'pyg:{self.name}': {type(error).__name__}: {' '.join(str(error).split())}"
@@ -77,7 +77,7 @@ class OgbReader:
     extra: ClassVar[str] = "ogb"
 
     def __init__(self, text: str) -> None:
-        self.name, _, self.rest = text.partition(",")
+        self.name, _, self.option_text = text.partition(",")
         if not self.name.startswith("ogbn-"):
             raise UserError(f"graph 'ogb:{text}': node datasets of OGB are named ogbn-…, e.g. ogb:ogbn-arxiv")
         self.folder = root() / self.name.replace("-", "_")
@@ -93,16 +93,16 @@ class OgbReader:
     def _reader(self) -> OgbFolderReader:
         if not self.folder.is_dir():
             self._download()
-        return OgbFolderReader(",".join(filter(None, [str(self.folder), self.rest])))
+        return OgbFolderReader(",".join(filter(None, [str(self.folder), self.option_text])))
 
     def _download(self) -> None:
-        """Fetch and unpack with OGB's own table of addresses; asks nothing."""
+        """Download and unpack, with the addresses of OGB's own table and without its question."""
         package = importlib.import_module("ogb.nodeproppred")
         with (Path(str(package.__file__)).parent / "master.csv").open() as file:
             table = {row[""]: row for row in csv.DictReader(file)}
         if self.name not in table["url"]:
-            known = choices([name for name in table["url"] if name], self.name)
-            raise UserError(f"graph 'ogb:{self.name}' does not exist; OGB has {known}")
+            names = choices([name for name in table["url"] if name], self.name)
+            raise UserError(f"graph 'ogb:{self.name}' does not exist; OGB has {names}")
         try:
             download = importlib.import_module("ogb.utils.url").download_url
             archive = Path(download(table["url"][self.name], str(self.folder.parent)))
@@ -124,7 +124,7 @@ def root() -> Path:
 
 
 def _ours(options: dict[str, str]) -> dict[str, Any]:
-    """Our options with their types."""
+    """The options that PyG's constructor does not get, converted from text."""
     types: dict[str, Any] = {
         "split": int,
         "seed": int,

@@ -34,7 +34,7 @@ from sancus.graphs.graph import Graph, from_edges
 EDGE_FIELDS = ("edge_index", "indptr", "indices", "edge_weight")
 FEATURE_FIELDS = ("x", "x_indptr", "x_indices", "x_data", "x_shape")
 MASK_FIELDS = ("train_mask", "val_mask", "test_mask")
-KNOWN = (*EDGE_FIELDS, *FEATURE_FIELDS, "y", "classes", *MASK_FIELDS)
+FIELD_NAMES = (*EDGE_FIELDS, *FEATURE_FIELDS, "y", "classes", *MASK_FIELDS)
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
 
@@ -46,12 +46,12 @@ class NpzReader(FileReader):
 
     @staticmethod
     def recognises(path: Path) -> bool:
-        """By its suffix."""
+        """A file that ends in `.npz`."""
         return path.suffix == ".npz"
 
     def load(self) -> Graph:
         """Read and check the whole graph."""
-        fields = read_npz(self.path, KNOWN)
+        fields = read_npz(self.path, FIELD_NAMES)
         features = _features(fields)
         nodes = int(features.shape[0])
         adjacency = _adjacency(fields, nodes)
@@ -171,9 +171,10 @@ def _labels(fields: Fields, nodes: int) -> tuple[Labels, int]:
     bound = min(MOST_CLASSES, classes) if classes is not None else MOST_CLASSES
     wrong = np.flatnonzero((labels < -1) | (labels >= bound))
     if wrong.size:
-        allowed = f"0 to {classes - 1}" if classes is not None else "0, 1, 2, …"
+        range_text = f"0 to {classes - 1}" if classes is not None else "0, 1, 2, …"
         raise fields.error(
-            "y", f"holds label {labels[wrong[0]]} for node {wrong[0]}; labels are {allowed}, or -1 for none"
+            "y",
+            f"holds label {labels[wrong[0]]} for node {wrong[0]}; labels are {range_text}, or -1 for none",
         )
     single = labels.astype(np.int64)
     return single, classes if classes is not None else int(single.max()) + 1

@@ -52,9 +52,9 @@ def graph_of(
     if masks is None:
         masks = random_split(labels, {**RANDOM_SPLIT, **options}, name)
     if labels.ndim == 1:
-        chosen = np.flatnonzero((masks[0] | masks[1] | masks[2]) & (labels < 0))
-        if chosen.size:
-            raise fields.error("y", f"is -1 for node {chosen[0]}, which a split selects; leave it out")
+        unlabelled = np.flatnonzero((masks[0] | masks[1] | masks[2]) & (labels < 0))
+        if unlabelled.size:
+            raise fields.error("y", f"is -1 for node {unlabelled[0]}, which a split selects; leave it out")
     return Graph(
         adjacency, _features(fields, nodes, adjacency, options), labels, *masks, classes=classes, name=name
     )
@@ -97,8 +97,8 @@ def _masks(
 ) -> Masks | None:
     """Masks, an index split, or None where the data has neither."""
     if splits is not None:
-        named = {key: _plain(fields.file, key, splits.get(key, [])) for key in INDEX_SPLITS[0]}
-        return masks_from_indices(fields, named, nodes)
+        lists = {key: _plain(fields.file, key, splits.get(key, [])) for key in INDEX_SPLITS[0]}
+        return masks_from_indices(fields, lists, nodes)
     if all(field in fields for field in MASKS):
         train, val, test = (_mask(fields, field, int(options.get("split", 0)), nodes) for field in MASKS)
         return train, val, test

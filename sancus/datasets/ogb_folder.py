@@ -50,10 +50,10 @@ class OgbFolderReader(FileReader):
         return (path / "split").is_dir() and ((raw / CSV_EDGES).is_file() or (raw / "data.npz").is_file())
 
     def check(self) -> None:
-        for option, allowed in (("undirected", ("auto", "true", "false")), ("features", ("auto", "degree"))):
-            if self.options[option] not in allowed:
+        for option, values in (("undirected", ("auto", "true", "false")), ("features", ("auto", "degree"))):
+            if self.options[option] not in values:
                 raise UserError(
-                    f"graph 'ogb-folder': {option}={self.options[option]!r} is not {', '.join(allowed)}"
+                    f"graph 'ogb-folder': {option}={self.options[option]!r} is not {', '.join(values)}"
                 )
         super().check()
 
@@ -62,45 +62,45 @@ class OgbFolderReader(FileReader):
         if (raw / "triplet-type-list.csv.gz").exists() or (raw / "edge_index_dict.npz").exists():
             raise UserError(f"{self.path}: has several kinds of nodes; only graphs with one kind are read")
         if (raw / "data.npz").is_file():
-            needed, optional = [raw / "data.npz", raw / "node-label.npz"], []
+            mandatory, optional = [raw / "data.npz", raw / "node-label.npz"], []
         else:
-            needed = [raw / CSV_EDGES, raw / "num-node-list.csv.gz", raw / "node-label.csv.gz"]
+            mandatory = [raw / CSV_EDGES, raw / "num-node-list.csv.gz", raw / "node-label.csv.gz"]
             optional = [raw / "node-feat.csv.gz"]
-        needed += [self._split_folder() / f"{name}.csv.gz" for name in SPLIT_FILES]
-        for path in needed:
+        mandatory += [self._split_folder() / f"{name}.csv.gz" for name in SPLIT_FILES]
+        for path in mandatory:
             if not path.is_file():
                 raise UserError(f"{path}: is missing; unpack the OGB download again")
-        return needed + [path for path in optional if path.is_file()]
+        return mandatory + [path for path in optional if path.is_file()]
 
     def load(self) -> Graph:
         files = self.files()
-        read = self._read_binary if files[0].suffix == ".npz" else self._read_csv
-        adjacency, features, labels, classes = read()
+        reader = self._read_binary if files[0].suffix == ".npz" else self._read_csv
+        adjacency, features, labels, classes = reader()
         folder = self._split_folder()
-        named = {name: read_table(folder / f"{name}.csv.gz", np.int64, 1)[:, 0] for name in SPLIT_FILES}
-        masks = masks_from_indices(Fields(str(folder), {}), named, adjacency.shape[0])
+        lists = {name: read_table(folder / f"{name}.csv.gz", np.int64, 1)[:, 0] for name in SPLIT_FILES}
+        masks = masks_from_indices(Fields(str(folder), {}), lists, adjacency.shape[0])
         return self.graph(adjacency, features, labels, masks, classes)
 
     @property
     def _undirected(self) -> bool:
-        chosen = self.options["undirected"]
-        return chosen == "true" or (
-            chosen == "auto" and any(name in self.path.name for name in BOTH_DIRECTIONS)
+        setting = self.options["undirected"]
+        return setting == "true" or (
+            setting == "auto" and any(name in self.path.name for name in BOTH_DIRECTIONS)
         )
 
     def _split_folder(self) -> Path:
         folders = sorted(path for path in (self.path / "split").glob("*") if path.is_dir())
         if len(folders) != 1:
-            named = ", ".join(folder.name for folder in folders) or "none"
-            raise UserError(f"{self.path / 'split'}: must hold one split, it holds {named}")
+            names = ", ".join(folder.name for folder in folders) or "none"
+            raise UserError(f"{self.path / 'split'}: must hold one split, it holds {names}")
         return folders[0]
 
-    def _features(self, found: npt.NDArray[np.float32] | None, adjacency: sp.csr_array) -> Any:
+    def _features(self, rows: npt.NDArray[np.float32] | None, adjacency: sp.csr_array) -> Any:
         if self.options["features"] == "degree":
             return degree_features(adjacency)
-        if found is None:
+        if rows is None:
             raise UserError(f"{self.path}: has no node features; add ,features=degree after its name")
-        return found
+        return rows
 
     def _read_csv(self) -> tuple[sp.csr_array, Any, Any, int]:
         raw = self.path / "raw"

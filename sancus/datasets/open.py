@@ -31,7 +31,7 @@ BLOCK = 1 << 20  # bytes that are hashed at a time
 
 
 class Reader(Protocol):
-    """One source, checked when made without loading it."""
+    """Reads one source; the constructor checks the source, and loads nothing yet."""
 
     def load(self) -> Graph:
         """Read or generate the whole graph."""
@@ -68,16 +68,16 @@ def find_reader(source: str) -> tuple[str, Reader]:
         attribute, _, settings = rest.partition(":")
         return name, _build(source, f"{name}:{attribute}", settings)
     if _is_bare(text):
-        stored = _stored(text)
-        if stored is not None:
-            return _by_content(stored, source[len(text) :])
-    raise UserError(_unknown(source, path))
+        location = _find_stored(text)
+        if location is not None:
+            return _by_content(location, source[len(text) :])
+    raise UserError(_explain(source, path))
 
 
 def _by_content(path: Path, options: str) -> tuple[str, Reader]:
     """The reader that recognises a file or folder; `options` begin with a comma."""
     if is_archive(path):
-        path = _unpacked(path)
+        path = _unpack_once(path)
     for name, target in READERS.items():
         recognises = getattr(plugins.load("graph", plugins.Spec(name, target, {})), "recognises", None)
         if recognises is not None and recognises(path):
@@ -92,8 +92,8 @@ def _by_content(path: Path, options: str) -> tuple[str, Reader]:
     )
 
 
-def _unpacked(path: Path) -> Path:
-    """The folder with an archive's content, in the cache by content."""
+def _unpack_once(path: Path) -> Path:
+    """The folder with an archive's content, cached under the hash of the archive."""
     digest = xxhash.xxh3_128()
     try:
         with path.open("rb") as file:
@@ -108,9 +108,9 @@ def _unpacked(path: Path) -> Path:
 
 
 def _build(name: str, target: str, text: str) -> Reader:
-    made = plugins.load("graph", plugins.Spec(name, target, {}))
+    reader_class = plugins.load("graph", plugins.Spec(name, target, {}))
     try:
-        return cast(Reader, made(text))
+        return cast(Reader, reader_class(text))
     except ValueError as error:
         raise UserError(f"graph {name!r}: {error}") from error
 
@@ -124,21 +124,21 @@ def _data_folder() -> Path | None:
     return Path(folder).expanduser() if folder else None
 
 
-def _stored(name: str) -> Path | None:
+def _find_stored(name: str) -> Path | None:
     folder = _data_folder()
     paths = (folder / f"{name}.npz", folder / name) if folder else ()
     return next((path for path in paths if path.exists()), None)
 
 
-def _unknown(source: str, path: Path) -> str:
-    """Why a source means nothing, in one line with the nearest names."""
+def _explain(source: str, path: Path) -> str:
+    """The error message for a source that does not exist, with the names nearest to it."""
     if source and not _is_bare(str(path)) and ":" not in source and "@" not in source:
         return f"graph {source!r} does not exist; give the path of a .npz file, of a folder, or synthetic"
     shape = source.partition("@")[0].partition(":")[0]
     if shape in SHAPES:
         return f"graph {source!r} does not exist; did you mean synthetic:{source}?"
     folder = _data_folder()
-    stored = [file.stem for file in folder.glob("*.npz")] if folder and folder.is_dir() else []
-    names = plugins.choices(["synthetic", *stored], source.partition(":")[0])
+    stems = [file.stem for file in folder.glob("*.npz")] if folder and folder.is_dir() else []
+    names = plugins.choices(["synthetic", *stems], source.partition(":")[0])
     where = f"a name in ${DATA_VARIABLE} ({folder})" if folder else f"a name in ${DATA_VARIABLE} (not set)"
     return f"graph {source!r} does not exist; give synthetic, the path of a .npz file or {where}: {names}"

@@ -43,13 +43,13 @@ class PlanetoidReader(FileReader):
         """`ind.<name>`."""
         if not self.path.is_dir():
             return ".".join(self.path.name.split(".")[:2])
-        found = sorted(self.path.glob("ind.*.graph"))
-        if len(found) != 1:
-            named = ", ".join(path.name for path in found) or "none"
+        graph_files = sorted(self.path.glob("ind.*.graph"))
+        if len(graph_files) != 1:
+            names = ", ".join(path.name for path in graph_files) or "none"
             raise UserError(
-                f"{self.path}: must hold one ind.*.graph, it holds {named}; give one of the files"
+                f"{self.path}: must hold one ind.*.graph, it holds {names}; give one of the files"
             )
-        return found[0].name.removesuffix(".graph")
+        return graph_files[0].name.removesuffix(".graph")
 
     @property
     def title(self) -> str:
@@ -70,29 +70,29 @@ class PlanetoidReader(FileReader):
         matrices = {name: _matrix(paths[name]) for name in ("x", "tx", "allx", "y", "ty", "ally")}
         order = read_table(paths["test.index"], np.int64, 1)[:, 0]
         fields = Fields(str(paths["test.index"]), {})
-        rest, train = matrices["allx"].shape[0], matrices["y"].shape[0]
-        tested = matrices["tx"].shape[0]
-        if len(order) != tested or len(np.unique(order)) != tested or not tested:
+        other_rows, train = matrices["allx"].shape[0], matrices["y"].shape[0]
+        test_rows = matrices["tx"].shape[0]
+        if len(order) != test_rows or len(np.unique(order)) != test_rows or not test_rows:
             raise fields.error(
-                "test.index", f"lists {len(order)} nodes; tx has {tested} rows, each must be listed once"
+                "test.index", f"lists {len(order)} nodes; tx has {test_rows} rows, each must be listed once"
             )
-        if order.min() < rest:
+        if order.min() < other_rows:
             raise fields.error(
-                "test.index", f"lists node {order.min()}, which allx ({rest} rows) holds already"
+                "test.index", f"lists node {order.min()}, which allx ({other_rows} rows) holds already"
             )
-        nodes = max(rest + tested, _largest_neighbour(paths["graph"]) + 1)
-        if order.max() >= nodes or nodes > 4 * (rest + tested):
+        nodes = max(other_rows + test_rows, _largest_neighbour(paths["graph"]) + 1)
+        if order.max() >= nodes or nodes > 4 * (other_rows + test_rows):
             raise fields.error(
-                "test.index", f"lists node {order.max()}; x, tx and allx have {rest + tested} rows"
+                "test.index", f"lists node {order.max()}; x, tx and allx have {other_rows + test_rows} rows"
             )
         features = _stack(matrices["allx"], matrices["tx"], order, nodes, paths["tx"])
         one_hot = _stack(matrices["ally"], matrices["ty"], order, nodes, paths["ty"])
         labels = np.where(np.diff(one_hot.indptr) > 0, np.asarray(one_hot.argmax(axis=1)).ravel(), -1)
-        known = Fields(str(paths["ally"]), {"ally": labels})
-        labels, classes = class_labels(known, "ally", nodes, one_hot.shape[1])
+        label_fields = Fields(str(paths["ally"]), {"ally": labels})
+        labels, classes = class_labels(label_fields, "ally", nodes, one_hot.shape[1])
         masks = np.zeros((3, nodes), np.bool_)
         masks[0, :train] = True
-        masks[1, train : min(train + VALIDATION, rest)] = True
+        masks[1, train : min(train + VALIDATION, other_rows)] = True
         masks[2, order] = True
         edges = _edges(paths["graph"])
         adjacency = adjacency_of(Fields(str(paths["graph"]), {}), "graph", edges, nodes, undirected=True)

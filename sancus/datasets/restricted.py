@@ -1,4 +1,4 @@
-"""A pickle that may build arrays, sparse matrices, lists and dictionaries, and nothing else.
+"""Loads pickles that may build arrays, sparse matrices, lists and dictionaries, and nothing else.
 
 The files of Planetoid are pickles of Python 2. Every other class or function that a pickle names is refused
 before it is looked up, so that a harmful one does nothing. Arrays are built by functions of our own, which
@@ -45,7 +45,7 @@ def load_restricted(path: Path) -> Any:
         with path.open("rb") as file:
             _check_program(file, path.stat().st_size)
             file.seek(0)
-            return _finished(path, _Unpickler(path, file, encoding="latin1").load())
+            return _finish(path, _Unpickler(path, file, encoding="latin1").load())
     except UserError:
         raise
     except OSError as error:
@@ -56,7 +56,7 @@ def load_restricted(path: Path) -> Any:
 
 
 def _check_program(file: BinaryIO, size: int) -> None:
-    """Lengths and memo numbers that the file cannot back would make the unpickler allocate gigabytes."""
+    """Refuse memo numbers larger than the file, for which the unpickler would allocate gigabytes."""
     for opcode, argument, _ in pickletools.genops(file):
         if opcode.name in MEMO and isinstance(argument, int) and argument > size:
             raise ValueError(f"memo number {argument} in a file of {size} bytes")
@@ -68,12 +68,12 @@ class _Unpickler(pickle.Unpickler):
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _ALLOWED.get((module.replace("numpy._core", "numpy.core"), name))
-        if found is None:
+        stand_in = _STAND_INS.get((module.replace("numpy._core", "numpy.core"), name))
+        if stand_in is None:
             raise UserError(
                 f"{self._path}: names {module}.{name}, which no graph needs; it is not loaded (harmful?)"
             )
-        return found
+        return stand_in
 
     def persistent_load(self, pid: Any) -> Any:
         raise UserError(f"{self._path}: refers to something outside of it; it is not loaded")
@@ -83,10 +83,10 @@ class _DType:
     """Stands for numpy's dtype, whose own state a damaged pickle could break."""
 
     def __init__(self, code: object = "", *_: object) -> None:
-        found = np.dtype(str(code))
-        if found.kind not in PLAIN:
+        dtype = np.dtype(str(code))
+        if dtype.kind not in PLAIN:
             raise ValueError(f"an array has dtype {code!r}; only numbers are read")
-        self.plain = found
+        self.plain = dtype
 
     def __setstate__(self, state: object) -> None:
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else "|"
@@ -125,7 +125,7 @@ def _encode(text: str, *_: object) -> bytes:
     return text.encode("latin1")
 
 
-_ALLOWED: dict[tuple[str, str], Callable[..., Any] | type] = {
+_STAND_INS: dict[tuple[str, str], Callable[..., Any] | type] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _DType,
@@ -139,7 +139,7 @@ _ALLOWED: dict[tuple[str, str], Callable[..., Any] | type] = {
 }
 
 
-def _finished(path: Path, value: Any) -> Any:
+def _finish(path: Path, value: Any) -> Any:
     """What was unpickled, with sparse matrices built and arrays of objects refused."""
     if isinstance(value, _Sparse):
         return _csr(path, {name: _plain(part) for name, part in value.state.items()})
@@ -161,5 +161,5 @@ def _csr(path: Path, state: dict[str, Any]) -> sp.csr_array:
 
 
 def _plain(value: Any) -> Any:
-    """A numpy array where one was meant."""
+    """The numpy array that an `_Array` stands for; any other value as it is."""
     return value.array if isinstance(value, _Array) else value

@@ -54,8 +54,8 @@ def shape_settings(text: str) -> dict[str, Any]:
     """`reddit` or `reddit@0.05` to settings of the generator (`Synthetic`)."""
     name, at, number = text.partition("@")
     if name not in SHAPES:
-        known = choices(SHAPES, name)
-        raise UserError(f"graph 'synthetic:{text}': {name!r} is neither key=value nor a shape among {known}")
+        names = choices(SHAPES, name)
+        raise UserError(f"graph 'synthetic:{text}': {name!r} is neither key=value nor a shape among {names}")
     shape, scale = SHAPES[name], _scale(text, number) if at else 1.0
     train, val, test = shape.split
     return {

@@ -49,9 +49,9 @@ class Spool:
             raise self._full(error) from error
         if not self.rows * self.width:
             return np.zeros((self.rows, self.width), np.float32)
-        mapped: Rows = np.memmap(self._file, np.float32, "r", shape=(self.rows, self.width))
+        matrix: Rows = np.memmap(self._file, np.float32, "r", shape=(self.rows, self.width))
         self._file.close()
-        return mapped
+        return matrix
 
     def _full(self, error: OSError) -> UserError:
         return UserError(

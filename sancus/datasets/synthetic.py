@@ -118,8 +118,8 @@ class Synthetic:
         most = self.nodes - self.nodes % self.classes
         if not 0 < self.communities <= most or self.communities % self.classes:
             near = min(most, self.classes * max(1, round(self.communities / self.classes)))
-            allowed = f"a multiple of classes={self.classes} up to nodes={self.nodes}, e.g. {near}"
-            raise _wrong("communities", self.communities, allowed)
+            rule = f"a multiple of classes={self.classes} up to nodes={self.nodes}, e.g. {near}"
+            raise _wrong("communities", self.communities, rule)
 
 
 class SyntheticReader:
@@ -152,10 +152,10 @@ def parse_settings(text: str) -> Synthetic:
     base = shape_settings(first.strip()) if shaped else {}
     pairs = plugins.parse("graph", READERS, f"synthetic:{rest if shaped else text}").settings
     spec = plugins.Spec("synthetic", f"{__name__}:Synthetic", pairs)
-    given = plugins.settings_of("graph", spec)
-    if shaped and "homophily" not in given:
-        base["homophily"] = _fitting_homophily({**base, **given})
-    return Synthetic(**{**base, **given})
+    overrides = plugins.settings_of("graph", spec)
+    if shaped and "homophily" not in overrides:
+        base["homophily"] = _fitting_homophily({**base, **overrides})
+    return Synthetic(**{**base, **overrides})
 
 
 def generate(settings: Synthetic, name: str = "synthetic") -> Graph:
@@ -194,5 +194,5 @@ def _room(nodes: float, classes: float) -> float:
     return FILL * max(0.0, nodes / max(1, classes) - 1)
 
 
-def _wrong(key: str, value: object, allowed: str) -> UserError:
-    return UserError(f"graph 'synthetic': {key}={value} must be {allowed}")
+def _wrong(key: str, value: object, rule: str) -> UserError:
+    return UserError(f"graph 'synthetic': {key}={value} must be {rule}")

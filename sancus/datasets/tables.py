@@ -1,4 +1,4 @@
-"""What an edge list or a matrix does not hold: features, labels and split in files of their own.
+"""Features, labels and split of a graph whose edge list or matrix holds none: from files beside it.
 
 | option | file | content |
 |---|---|---|
@@ -58,24 +58,27 @@ class TablesReader(FileReader):
         return self.path
 
     def read_edges(self) -> tuple[Array, Array | None, int, bool]:
-        """Edges `[2, E]`, their weights, the number of nodes that they tell of, and whether it is certain."""
+        """Edges `[2, E]`, weights `[E]` or None, the number of nodes, and whether that number is certain.
+
+        It is not where it is the largest node number of an edge list: the last nodes may have no edge.
+        """
         raise NotImplementedError
 
     def files(self) -> list[Path]:
-        found = [self.edge_file()]
-        if not found[0].is_file():
-            raise UserError(f"{found[0]}: is not a file; give the path of {self.what}")
-        return found + [path for name in BESIDE if (path := self.table(name)) is not None]
+        paths = [self.edge_file()]
+        if not paths[0].is_file():
+            raise UserError(f"{paths[0]}: is not a file; give the path of {self.what}")
+        return paths + [path for name in BESIDE if (path := self.table(name)) is not None]
 
     def table(self, name: str) -> Path | None:
         """The file of a kind: as the option says, else one with that name beside the edges."""
-        given = self.options[name]
-        if name == "features" and given == "degree":
+        option = self.options[name]
+        if name == "features" and option == "degree":
             return None
-        if given:
-            return self.sibling(given)
-        found = [path for end in ENDINGS if (path := self.edge_file().parent / f"{name}{end}").is_file()]
-        return found[0] if found else None
+        if option:
+            return self.sibling(option)
+        candidates = [path for end in ENDINGS if (path := self.edge_file().parent / f"{name}{end}").is_file()]
+        return candidates[0] if candidates else None
 
     def check(self) -> None:
         super().check()
@@ -117,8 +120,8 @@ class TablesReader(FileReader):
         if path is None:
             return None
         if path.suffix == ".npz":
-            found: sp.csr_array = csr_of(read_npz(path, ("indptr", "indices", "data", "shape")), "")
-            return found
+            matrix: sp.csr_array = csr_of(read_npz(path, ("indptr", "indices", "data", "shape")), "")
+            return matrix
         if is_table(path):
             rows: Array = spool((piece.rows for piece in table_pieces(path, np.float32)), str(path))
         else:
@@ -153,11 +156,11 @@ def _by_node(fields: Fields, table: Array, nodes: int) -> Array:
     ids = table[:, 0]
     if not np.array_equal(ids, np.floor(ids)):
         raise fields.error("labels", "has two columns; they must be node and class")
-    chosen = fields.indices("labels", ids.astype(np.int64), nodes, "node")
-    order = np.sort(chosen)
+    node_ids = fields.indices("labels", ids.astype(np.int64), nodes, "node")
+    order = np.sort(node_ids)
     twice = np.flatnonzero(order[1:] == order[:-1])
     if twice.size:
         raise fields.error("labels", f"names node {order[twice[0]]} twice; one line a node")
     labels = np.full(nodes, -1.0)
-    labels[chosen] = table[:, 1]
+    labels[node_ids] = table[:, 1]
     return labels

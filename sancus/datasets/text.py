@@ -80,13 +80,13 @@ def open_text(path: Path) -> IO[bytes]:
 
 def _blocks(path: Path, skip: int) -> Iterator[tuple[int, bytes]]:
     """Whole lines of a file in pieces, each with the number of its first line; `skip` lines are left out."""
-    line, rest, unpacked = 1, b"", 0
-    packed = path.stat().st_size
+    line, rest, unpacked_size = 1, b"", 0
+    file_size = path.stat().st_size
     try:
         with open_text(path) as file:
             while piece := file.read(PIECE):
-                unpacked += len(piece)
-                check_ratio(path, unpacked, packed)
+                unpacked_size += len(piece)
+                check_ratio(path, unpacked_size, file_size)
                 whole, newline, rest = (rest + piece).rpartition(b"\n")
                 if len(rest) > LONGEST_LINE:
                     raise UserError(
@@ -95,9 +95,9 @@ def _blocks(path: Path, skip: int) -> Iterator[tuple[int, bytes]]:
                 if not newline:
                     continue
                 lines = whole.count(b"\n") + 1
-                left = max(0, skip + 1 - line)
-                if left < lines:
-                    yield line + left, whole.split(b"\n", left)[left] if left else whole
+                to_skip = max(0, skip + 1 - line)
+                if to_skip < lines:
+                    yield line + to_skip, whole.split(b"\n", to_skip)[to_skip] if to_skip else whole
                 line += lines
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
@@ -137,14 +137,14 @@ def _first_wrong(
             try:
                 dtype(cell.decode("ascii").strip())
             except (ValueError, OverflowError):
-                shown = cell.decode("ascii", "replace").strip()[:40]
-                return UserError(f"{path}: line {number}, column {place}: {shown!r} is not {kind}")
+                excerpt = cell.decode("ascii", "replace").strip()[:40]
+                return UserError(f"{path}: line {number}, column {place}: {excerpt!r} is not {kind}")
     return UserError(f"{path}: lines {line} and after cannot be read as a table of numbers")
 
 
 def _holds_data(text: bytes) -> bool:
-    stripped = text.lstrip()
-    return bool(stripped) and not stripped.startswith(COMMENTS)
+    content = text.lstrip()
+    return bool(content) and not content.startswith(COMMENTS)
 
 
 def _separator(text: bytes) -> bytes | None:

@@ -44,7 +44,7 @@ class TorchFileReader(FileReader):
 
     @staticmethod
     def recognises(path: Path) -> bool:
-        """By its suffix."""
+        """A file that ends in `.pt` or `.pth`."""
         return path.suffix in (".pt", ".pth") and path.is_file()
 
     def load(self) -> Graph:
@@ -68,9 +68,13 @@ def load_tensors(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         reason = line(error)
-        named = reason.partition("GLOBAL ")[2].split(" ")[0] if "GLOBAL " in reason else ""
-        said = f"names {named}, which could run code" if named else "is damaged, or no file of torch.save"
-        raise UserError(f"{path}: {said}; save a dictionary of tensors") from error
+        class_name = reason.partition("GLOBAL ")[2].split(" ")[0] if "GLOBAL " in reason else ""
+        complaint = (
+            f"names {class_name}, which could run code"
+            if class_name
+            else "is damaged, or no file of torch.save"
+        )
+        raise UserError(f"{path}: {complaint}; save a dictionary of tensors") from error
     except UserError:
         raise
     except Exception as error:  # torch raises many kinds on damaged files

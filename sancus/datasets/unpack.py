@@ -1,4 +1,4 @@
-"""Downloads as they come: `.zip`, `.tar`, `.tar.gz`, `.tgz`, unpacked next to nothing else, all or nothing.
+"""Unpacks downloads (`.zip`, `.tar`, `.tar.gz`, `.tgz`) to a folder that appears only when it is complete.
 
 A member that would land outside of the folder, a link, a device and a bomb are refused before anything is
 written.
@@ -29,7 +29,7 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(path: Path, target: Path) -> None:
-    """The content of an archive as the folder `target`; one folder that holds everything is left out."""
+    """The content of an archive as the folder `target`; a single folder at its top is `target` itself."""
     with unpacking(target) as partial:
         try:
             if path.suffix == ".zip":

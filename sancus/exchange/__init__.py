@@ -1,1 +1,1 @@
-"""The exchange: joins plan × policy × codec × transport behind two differentiable calls."""
+"""The exchange: joins plan × policy × codec × transport behind the calls that a model makes."""

@@ -6,29 +6,17 @@ forward and backward, because whether a tensor needs a gradient is the same ever
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from sancus.comm.ledger import Direction
+from sancus.exchange.mover import Mover
 
 
-class Mover(Protocol):
-    """What the functions need of an exchange."""
-
-    def aggregate(
-        self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """`Â h`, or `Âᵀ h` backward, across ranks; outside autograd. `clean` is `h` without dropout."""
-        ...
-
-    def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
-        """Own rows, then the rows that other owners sent; outside autograd."""
-        ...
-
-    def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
-        """The transpose of `gather_rows`: gradients go back to the rows' owners and add up there."""
-        ...
+def aggregate(mover: Mover, layer: int, h: torch.Tensor, clean: torch.Tensor | None) -> torch.Tensor:
+    """`Â h [n_i, f]`, differentiable; `clean` is `h` without dropout, for policies that measure drift."""
+    result: torch.Tensor = Aggregate.apply(mover, layer, h, None if clean is None else clean.detach())
+    return result
 
 
 class Aggregate(torch.autograd.Function):

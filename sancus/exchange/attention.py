@@ -14,34 +14,16 @@ with `D_i = <dout_i, out_i>` a head, `de_ij = α_ij (<dout_i, V_j> − D_i)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
 
-from sancus.kernels.edges import edge_softmax, sddmm, spmm
+from sancus.kernels.edges import Scorer, edge_softmax, sddmm, spmm
 from sancus.kernels.matrix import SparseMatrix
 
-Factors = Callable[[int, SparseMatrix], torch.Tensor]  # owner and block to dropout factors [nnz, heads]
+EdgeFactors = Callable[[int, SparseMatrix], torch.Tensor]  # owner and block to dropout factors [nnz, heads]
 ALL = -1  # in the place of an owner
-
-
-class Scorer(Protocol):
-    """How an edge is weighed, from what both of its ends offer."""
-
-    heads: int
-
-    def key(self, values: torch.Tensor) -> torch.Tensor:
-        """`[m, k]` of rows, from their values `[m, heads·d]`."""
-        ...
-
-    def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        """`[E, heads]` of edges, from both ends `[E, k]`."""
-        ...
-
-    def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """The parameters of the three."""
-        ...
 
 
 class Blocks(Protocol):
@@ -59,7 +41,11 @@ class Blocks(Protocol):
 
 
 def attend_rows(
-    matrix: SparseMatrix, query: torch.Tensor, values: torch.Tensor, scorer: Scorer, factors: Factors | None
+    matrix: SparseMatrix,
+    query: torch.Tensor,
+    values: torch.Tensor,
+    scorer: Scorer,
+    factors: EdgeFactors | None,
 ) -> torch.Tensor:
     """All rows at once: `matrix [n_i, m]`, `query [n_i, k]`, `values [m, heads·d]` to `[n_i, heads·d]`."""
     score = _scores(matrix, query, scorer.key(values), scorer)
@@ -75,7 +61,7 @@ class BlockAttention(torch.autograd.Function):
         ctx: Any,
         blocks: Blocks,
         scorer: Scorer,
-        factors: Factors | None,
+        factors: EdgeFactors | None,
         values: torch.Tensor,
         query: torch.Tensor,
         *parameters: torch.Tensor,
@@ -89,10 +75,10 @@ class BlockAttention(torch.autograd.Function):
             entry_row = matrix.row_of_entries()
             top = most.scatter_reduce(0, entry_row[:, None].expand_as(score), score, "amax")
             fade = torch.where(top == most, 1.0, (most - top).exp())
-            weight = (score - top[entry_row]).exp()
-            total = (total * fade).index_add_(0, entry_row, weight)
-            weight = weight if factors is None else weight * factors(owner, matrix)
-            out = _by_head(out, fade) + spmm(matrix, weight, rows)
+            share = (score - top[entry_row]).exp()
+            total = (total * fade).index_add_(0, entry_row, share)
+            share = share if factors is None else share * factors(owner, matrix)
+            out = _by_head(out, fade) + spmm(matrix, share, rows)
             most = top
         total = torch.where(total > 0, total, 1.0)
         out = _by_head(out, 1.0 / total)

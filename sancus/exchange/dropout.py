@@ -1,7 +1,7 @@
 """Dropout whose mask is a function of the node, not of the rank that owns it.
 
-Whether an entry is dropped depends on (seed, epoch, layer, the user's node id, column) through a hash, and
-on nothing else. So p ranks drop exactly what one process drops, the owner of a row and a receiver that
+Whether an entry is dropped depends on (seed, epoch, step, layer, the user's node id, column) through a hash,
+and on nothing else. So p ranks drop exactly what one process drops, the owner of a row and a receiver that
 holds a copy agree on its mask without a message, and a resumed run needs no generator state.
 
 The hash is that of `sancus.kernels.masks` over a row key and a column key; row keys are SplitMix64 of the
@@ -10,7 +10,7 @@ other values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -26,11 +26,12 @@ class DropoutKey:
     seed: int
     epoch: int
     layer: int
+    step: int = 0  # of the updates inside an epoch
 
     def mixed(self) -> int:
-        """One signed 64-bit number for the three."""
+        """One signed 64-bit number for all of them; step 0, the only one of a full batch, leaves no trace."""
         state = 0
-        for value in (self.seed, self.epoch, self.layer):
+        for value in (self.seed, self.epoch, self.layer, *((self.step,) if self.step else ())):
             state = splitmix_scalar((state ^ value) & MASK64)
         return signed(state)
 
@@ -57,7 +58,7 @@ def drop_sparse(x: SparseMatrix, share: float, nodes: torch.Tensor, key: Dropout
     return SparseMatrix.with_transpose(masks.drop_entries(x, (rows, columns), share), flipped, x.kernel)
 
 
-def chosen_nodes(nodes: torch.Tensor, share: float, key: DropoutKey) -> torch.Tensor:
+def draw_nodes(nodes: torch.Tensor, share: float, key: DropoutKey) -> torch.Tensor:
     """`[n]` bool: a `share` of the nodes, the same ones wherever a node's copy is."""
     if share >= 1.0:
         return torch.ones_like(nodes, dtype=torch.bool)
@@ -74,7 +75,7 @@ def edge_factors(
     dtype: torch.dtype,
 ) -> torch.Tensor:
     """Factors `[E, heads]` for edges between nodes, 0 or `1 / (1 - share)`; other than those of any row."""
-    apart = DropoutKey(key.seed, key.epoch, -2 - key.layer)
+    apart = replace(key, layer=-2 - key.layer)
     columns = sources[:, None] * heads + torch.arange(heads, device=sources.device)
     return masks.factors(masks.noise(_row_keys(targets, apart)[:, None], _column_keys(columns)), share, dtype)
 

@@ -10,7 +10,7 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
-from sancus.exchange.attention import ALL, Factors
+from sancus.exchange.attention import ALL, EdgeFactors
 from sancus.exchange.dropout import DropoutKey, edge_factors
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Leg
@@ -38,7 +38,7 @@ class EdgeDropout:
         """The user's ids of own and received rows, `[n_i + r_i]`."""
         return torch.cat([self._own, *self._received])
 
-    def thinned(self, heads: int, share: float, key: DropoutKey) -> Factors:
+    def thinned(self, heads: int, share: float, key: DropoutKey) -> EdgeFactors:
         """Factors `[nnz, heads]`, 0 or `1 / (1 − share)`, of own rows over an owner's columns or all."""
         return lambda owner, matrix: self._factors(owner, matrix, heads, share, key)
 

@@ -4,8 +4,8 @@ The input becomes `X + M Y E`: `Y [N, C]` has the labels of the training nodes, 
 keeps a share of the nodes, drawn anew every epoch; the other training nodes carry the loss. At evaluation all
 training labels are in, and what is scored never is.
 
-Which nodes are chosen is a hash of (seed, epoch, node), so a receiver knows it for its copies too. `Y` is
-constant: like a sparse `X` it crosses once, and no epoch sends a label.
+Which nodes show their labels is a hash of (seed, epoch, node), so a receiver knows it for its copies too. `Y`
+is constant: like a sparse `X` it crosses once, and no epoch sends a label.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import torch
 
-from sancus.exchange.constant import SparseConstant
-from sancus.exchange.dropout import DropoutKey, chosen_nodes
+from sancus.exchange.constant_input import ConstantRows
+from sancus.exchange.dropout import DropoutKey, draw_nodes
 from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.summed import Summed
 
 LAYER = -1  # of the hash: no layer draws with this number
 
@@ -29,38 +30,43 @@ class LabelDraw:
     seed: int
     epoch: int
 
-    def chosen(self, nodes: torch.Tensor) -> torch.Tensor:
+    def shown(self, nodes: torch.Tensor) -> torch.Tensor:
         """`[n]` bool, for the user's ids `nodes [n]`."""
-        return chosen_nodes(nodes, self.rate, DropoutKey(self.seed, self.epoch, LAYER))
+        return draw_nodes(nodes, self.rate, DropoutKey(self.seed, self.epoch, LAYER))
 
     def keep(self, y: SparseMatrix, nodes: torch.Tensor) -> SparseMatrix:
         """`M Y`."""
-        return y.with_values(y.csr.value * self.chosen(nodes)[y.row_of_entries()].to(y.dtype))
+        return y.with_values(y.csr.value * self.shown(nodes)[y.row_of_entries()].to(y.dtype))
 
 
-class Labelled:
-    """`X + M Y E [n_i, F]`, not summed up: it multiplies a weight from the left as its two parts do."""
+class Labelled(Summed):
+    """`X + M Y E [n_i, F]`, with the draw that `M` stands for."""
 
     def __init__(
         self, x: torch.Tensor | SparseMatrix, y: SparseMatrix, embedding: torch.Tensor, draw: LabelDraw
     ) -> None:
         """`y [n_i, C]` is `M Y`, `embedding [C, F]` is `E`."""
-        self.x = x
-        self.y = y
-        self.embedding = embedding
+        super().__init__(x, y, embedding)
         self.draw = draw
 
-    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
-        """`X W + M Y (E W)`."""
-        product: torch.Tensor = self.x @ weight
-        return product + self.y @ (self.embedding @ weight)
 
-    def to_dense(self) -> torch.Tensor:
-        """The sum `[n_i, F]`."""
-        x = self.x.to_dense() if isinstance(self.x, SparseMatrix) else self.x
-        return x + self.y @ self.embedding
+class LabelInput:
+    """The labels of the own training rows, as an input of the model."""
 
-    def propagate(self, constant: SparseConstant, weight: torch.Tensor | None) -> torch.Tensor:
-        """`Â M Y E W` from own and received rows of `Y`, with no message."""
-        projected = self.embedding if weight is None else self.embedding @ weight
-        return constant.multiply(projected, self.draw.keep)
+    def __init__(self, labels: ConstantRows, seed: int) -> None:
+        """`labels` are rows `Y [n_i, C]` with a 1 for each label; those of other nodes are empty."""
+        self._labels = labels
+        self._seed = seed
+
+    def draw(self, rate: float, epoch: int) -> LabelDraw:
+        """Which nodes show their labels in this epoch."""
+        return LabelDraw(rate, self._seed, epoch)
+
+    def added_to(self, x: torch.Tensor | SparseMatrix, embedding: torch.Tensor, draw: LabelDraw) -> Labelled:
+        """`X + M Y E` for `x [n_i, F]` and `embedding [C, F]`."""
+        return Labelled(x, draw.keep(self._labels.own, self._labels.nodes), embedding, draw)
+
+    def propagate(self, h: Labelled, layer: int, weight: torch.Tensor | None) -> torch.Tensor:
+        """`Â M Y E W` from own and received rows of `Y`, with no message after the first."""
+        projected = h.embedding if weight is None else h.embedding @ weight
+        return self._labels.received(layer).multiply(projected, h.draw.keep)

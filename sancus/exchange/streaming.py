@@ -9,38 +9,14 @@ a time is in use (Mostafa, "Sequential Aggregation and Rematerialization", MLSys
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import torch
 
-from sancus.comm.group import Group
-from sancus.exchange.crossing import Crossing
-from sancus.exchange.delivery import Arrivals, Use
+from sancus.exchange.mover import Mover
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Plan
 from sancus.plans.maps import Product
 
 Work = Callable[[int, SparseMatrix, torch.Tensor], torch.Tensor]
-
-
-class Mover(Protocol):
-    """What the stream needs of an exchange."""
-
-    plan: Plan
-    group: Group
-    crossing: Crossing
-
-    def arrivals(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> Arrivals:
-        """Other owners' rows, as the policy has them."""
-        ...
-
-    def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
-        """Gradients of own and received rows go to their owners."""
-        ...
-
-    def stepwise_use(self, layer: int) -> Use | None:
-        """How gradients travel owner after owner; None where they must be returned all at once."""
-        ...
 
 
 class BlockStream:

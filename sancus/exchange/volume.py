@@ -1,7 +1,7 @@
 """What a run will send and remember, in closed form, before it starts.
 
 For models that aggregate once a layer; `f_0 … f_L` are the widths of the layers. Per use of a stream, a
-payload has the columns that `Exchange.propagate` will choose, and a receiver's history the plan's rows.
+payload has the columns that `FullGraph.propagate` will choose, and a receiver's history the plan's rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from sancus.comm.ledger import Direction
-from sancus.exchange.exchange import Savings
+from sancus.exchange.order import columns_that_cross
+from sancus.exchange.savings import Savings
 from sancus.plans.base import Plan
 from sancus.staleness.base import Policy
 
@@ -18,20 +19,15 @@ Columns = dict[tuple[int, Direction], int]
 
 
 def stream_columns(widths: Sequence[int], savings: Savings) -> Columns:
-    """Columns of every stream that is used in each epoch, by layer and direction (design §2)."""
+    """Columns of every stream that is used in each epoch, by layer and direction (`docs/design.md`)."""
     columns: Columns = {}
     for layer, (f_in, f_out) in enumerate(pairwise(widths)):
         if layer == 0 and savings.reuse_input:
             continue
         needs_gradient = layer > 0 or not savings.skip_input_gradient
-        if savings.order == "aggregate-first":
-            columns[layer, "forward"] = f_in
-            backward = f_out if needs_gradient else 0
-        elif savings.order == "transform-first" or (2 if needs_gradient else 1) * f_in >= 2 * f_out:
-            columns[layer, "forward"] = backward = f_out
-        else:
-            columns[layer, "forward"] = f_in
-            backward = f_in if needs_gradient else 0
+        columns[layer, "forward"], backward = columns_that_cross(
+            savings.order, f_in, f_out, input_gradient=needs_gradient
+        )
         if backward:
             columns[layer, "backward"] = backward
     return columns

@@ -1,1 +1,1 @@
-"""A graph in memory, its normalisation, and its shards on disk."""
+"""Graphs: a whole graph in memory, its normalised adjacency, and its shards on disk (one a rank)."""

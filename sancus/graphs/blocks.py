@@ -1,4 +1,4 @@
-"""Relabelling: every rank owns one contiguous block of rows.
+"""Renumbers the nodes of a partitioned graph, so that every rank owns one contiguous block of rows.
 
 Nodes have two numbers: the *user's* id, and the *row* after sorting by part. Rank `i` owns the rows
 `offsets[i] … offsets[i+1]`; `order[row]` is the user's id of a row. Inside a block the rows are in the user's
@@ -35,7 +35,7 @@ class Blocks:
 
     @property
     def parts(self) -> int:
-        """`p`."""
+        """`p`, the number of parts."""
         return len(self.offsets) - 1
 
     def own(self, rank: int) -> Ids:

@@ -39,9 +39,9 @@ def row_pieces(matrix: Array, values: int = VALUES) -> Iterator[slice]:
 
 def release(array: Array) -> None:
     """Take the pages of a mapped array out of this process; they stay in its file."""
-    mapped = getattr(array, "_mmap", None)
-    if isinstance(mapped, mmap.mmap):
-        mapped.madvise(mmap.MADV_DONTNEED)
+    mapping = getattr(array, "_mmap", None)
+    if isinstance(mapping, mmap.mmap):
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def first_not_finite(array: Array) -> int | None:
@@ -66,15 +66,15 @@ def take_columns(adjacency: sp.csr_array, columns: Ids) -> sp.csr_array:
     pieces: list[tuple[Ids, Ids, Array]] = [(np.zeros(0, np.int64),) * 2 + (adjacency.data[:0],)]
     for rows in csr_pieces(adjacency.indptr):
         entries = slice(int(adjacency.indptr[rows.start]), int(adjacency.indptr[rows.stop]))
-        found = place[adjacency.indices[entries]]
-        keep = np.flatnonzero(found >= 0)
+        places = place[adjacency.indices[entries]]
+        keep = np.flatnonzero(places >= 0)
         pieces.append(
-            (found[keep], rows_of_entries(adjacency.indptr, rows)[keep], adjacency.data[entries][keep])
+            (places[keep], rows_of_entries(adjacency.indptr, rows)[keep], adjacency.data[entries][keep])
         )
     row, column, data = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    taken = sp.csr_array((data, (row, column)), shape=(len(columns), adjacency.shape[0]))
-    taken.sort_indices()
-    return taken
+    selection = sp.csr_array((data, (row, column)), shape=(len(columns), adjacency.shape[0]))
+    selection.sort_indices()
+    return selection
 
 
 def is_symmetric(adjacency: sp.csr_array, pieces: int = 8) -> bool:
@@ -82,8 +82,8 @@ def is_symmetric(adjacency: sp.csr_array, pieces: int = 8) -> bool:
     step = -(-adjacency.shape[0] // pieces)
     for start in range(0, adjacency.shape[0], max(1, step)):
         own = adjacency[start : start + step]
-        turned = take_columns(adjacency, np.arange(start, start + own.shape[0], dtype=np.int64))
+        transpose = take_columns(adjacency, np.arange(start, start + own.shape[0], dtype=np.int64))
         fields = ("indptr", "indices", "data")
-        if not all(np.array_equal(getattr(own, name), getattr(turned, name)) for name in fields):
+        if not all(np.array_equal(getattr(own, name), getattr(transpose, name)) for name in fields):
             return False
     return True

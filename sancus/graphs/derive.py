@@ -1,7 +1,7 @@
-"""Another graph on the same rows: the training subgraph alone, or every edge with weight 1.
+"""Shards of another graph on the same nodes: its training subgraph, or every edge with weight 1.
 
-Each rank derives its shard from the one on disk. What it must know of other rows (whether they stay, their
-row sums) is a vector over all rows, which ranks add up from their own parts.
+Each rank derives its shard from the one on disk. What it needs of other ranks' rows (whether they stay, their
+row sums) is a vector over all rows `[N]`, which ranks sum up from their own parts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Total = Callable[[Vector], Vector]  # the sum over ranks of vectors of equal len
 
 def training_shard(shard: Shard, total: Total) -> Shard:
     """The rows of the training nodes, and the edges between them: what an inductive model may see."""
-    return _derived(shard, np.array(shard.mask("train")), total, weighted=True)
+    return _derive(shard, np.array(shard.mask("train")), total, weighted=True)
 
 
 def unweighted_shard(shard: Shard, total: Total) -> Shard:
     """The same rows and edges, every edge with weight 1."""
-    return _derived(shard, np.ones(len(shard.nodes), bool), total, weighted=False)
+    return _derive(shard, np.ones(len(shard.nodes), bool), total, weighted=False)
 
 
-def _derived(shard: Shard, keep: npt.NDArray[np.bool_], total: Total, *, weighted: bool) -> Shard:
+def _derive(shard: Shard, keep: npt.NDArray[np.bool_], total: Total, *, weighted: bool) -> Shard:
     nodes, rank = int(shard.offsets[-1]), shard.rank
     start, stop = shard.offsets[rank : rank + 2]
     own = np.zeros(nodes)
@@ -41,7 +41,7 @@ def _derived(shard: Shard, keep: npt.NDArray[np.bool_], total: Total, *, weighte
     arrays |= {f"{split}_mask": shard.mask(split)[keep] for split in ("train", "val", "test")}
     features = shard.features[keep]
     arrays |= _parts("features", features) if sp.issparse(features) else {"features": features}
-    edges = {name: _cut(shard, name, keep, everyone, weighted) for name in _stored(shard)}
+    edges = {name: _select(shard, name, keep, everyone, weighted) for name in _stored_edges(shard)}
     for name, matrix in edges.items():
         arrays |= _parts(name, matrix)
     arrays |= _sums(edges, offsets, rank, total)
@@ -49,11 +49,11 @@ def _derived(shard: Shard, keep: npt.NDArray[np.bool_], total: Total, *, weighte
     return Shard(rank, shard.manifest | {"offsets": offsets.tolist(), "graph": graph}, arrays)
 
 
-def _stored(shard: Shard) -> list[str]:
+def _stored_edges(shard: Shard) -> list[str]:
     return ["incoming", "outgoing"] if shard.manifest["graph"]["directed"] else ["incoming"]
 
 
-def _cut(
+def _select(
     shard: Shard,
     name: str,
     keep: npt.NDArray[np.bool_],
@@ -76,9 +76,9 @@ def _sums(
     mine = row_sums(edges["incoming"], start)
     plain, looped = np.zeros(offsets[-1]), np.zeros(offsets[-1])
     plain[start:stop], looped[start:stop] = mine.plain, mine.looped
-    known = np.unique(np.concatenate([np.arange(start, stop), *(m.indices for m in edges.values())]))
-    known = known.astype(np.int64)
-    return {"known": known, "sums_plain": total(plain)[known], "sums_looped": total(looped)[known]}
+    rows = np.unique(np.concatenate([np.arange(start, stop), *(m.indices for m in edges.values())]))
+    rows = rows.astype(np.int64)
+    return {"known": rows, "sums_plain": total(plain)[rows], "sums_looped": total(looped)[rows]}
 
 
 def _parts(name: str, matrix: sp.csr_array) -> dict[str, npt.NDArray[Any]]:

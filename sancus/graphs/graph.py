@@ -49,7 +49,7 @@ class Graph:
 
     @property
     def nodes(self) -> int:
-        """`N`."""
+        """`N`, the number of nodes."""
         return int(self.adjacency.shape[0])
 
     @property
@@ -59,7 +59,7 @@ class Graph:
 
     @property
     def feature_count(self) -> int:
-        """`F`."""
+        """`F`, the number of features a node."""
         return int(self.features.shape[1])
 
     @property

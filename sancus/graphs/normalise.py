@@ -45,7 +45,7 @@ class _Scaling:
 
 
 def row_sums(adjacency: sp.csr_array, start: int = 0) -> RowSums:
-    """The sums that every normalisation is made of, for rows from `start` on `[n, N]`; piece by piece."""
+    """Row sums `[n]` of an adjacency `[n, N]` whose first row is row `start` of the graph."""
     plain = np.zeros(adjacency.shape[0])
     looped = np.zeros(adjacency.shape[0], bool)
     for rows in csr_pieces(adjacency.indptr):
@@ -59,17 +59,17 @@ def normalise(
     kind: Normalisation, rows: sp.csr_array, start: int, sums: Callable[[npt.NDArray[np.int64]], RowSums]
 ) -> sp.csr_array:
     """Rows `start … start + n` of `Â`, from the same rows of `A` `[n, N]`, in float64."""
-    return _scaled(kind, rows, start, sums, transposed=False)
+    return _scale(kind, rows, start, sums, transposed=False)
 
 
 def normalise_transposed(
     kind: Normalisation, columns: sp.csr_array, start: int, sums: Callable[[npt.NDArray[np.int64]], RowSums]
 ) -> sp.csr_array:
     """Rows `start … start + n` of `Âᵀ`, from the same rows of `Aᵀ` `[n, N]`, in float64."""
-    return _scaled(kind, columns, start, sums, transposed=True)
+    return _scale(kind, columns, start, sums, transposed=True)
 
 
-def _scaled(
+def _scale(
     kind: Normalisation,
     rows: sp.csr_array,
     start: int,
@@ -83,38 +83,38 @@ def _scaled(
         matrix = _add_loops(matrix, start)
     own = np.arange(start, start + matrix.shape[0], dtype=np.int64)
     of_row, of_column = (scaling.right, scaling.left) if transposed else (scaling.left, scaling.right)
-    row_factor = np.repeat(of_row(sums(own)), np.diff(matrix.indptr))
-    matrix.data *= row_factor
-    matrix.data *= _column_factors(matrix, lambda ids: of_column(sums(ids)))
+    row_scale = np.repeat(of_row(sums(own)), np.diff(matrix.indptr))
+    matrix.data *= row_scale
+    matrix.data *= _column_scales(matrix, lambda ids: of_column(sums(ids)))
     return matrix
 
 
-def _column_factors(
-    matrix: sp.csr_array, factor: Callable[[npt.NDArray[np.int64]], Vector]
+def _column_scales(
+    matrix: sp.csr_array, scale_of: Callable[[npt.NDArray[np.int64]], Vector]
 ) -> npt.NDArray[np.float64]:
-    """The factor of the column of every entry; by a table of all columns where that is the smaller array."""
+    """`[nnz]`: the scale of every entry's column. It is looked up in a table `[N]` where that is smaller."""
     if matrix.shape[1] > matrix.nnz:
         columns, position = np.unique(matrix.indices, return_inverse=True)
-        return factor(columns.astype(np.int64))[position]
-    used = np.zeros(matrix.shape[1], bool)
-    used[matrix.indices] = True
-    columns = np.flatnonzero(used)
+        return scale_of(columns.astype(np.int64))[position]
+    has_entry = np.zeros(matrix.shape[1], bool)
+    has_entry[matrix.indices] = True
+    columns = np.flatnonzero(has_entry)
     table = np.zeros(matrix.shape[1])
-    table[columns] = factor(columns)
+    table[columns] = scale_of(columns)
     return table[matrix.indices]
 
 
 def _has_loop(rows: sp.csr_array, start: int) -> npt.NDArray[np.bool_]:
     """Whether row `start + k` stores the entry `(start + k, start + k)`."""
-    found = np.zeros(rows.shape[0], bool)
+    has_loop = np.zeros(rows.shape[0], bool)
     row_of_entry = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    found[row_of_entry[rows.indices == row_of_entry + start]] = True
-    return found
+    has_loop[row_of_entry[rows.indices == row_of_entry + start]] = True
+    return has_loop
 
 
 def _add_loops(rows: sp.csr_array, start: int) -> sp.csr_array:
-    missing = np.flatnonzero(~_has_loop(rows, start))
-    loops = sp.csr_array((np.ones(missing.size), (missing, missing + start)), shape=rows.shape)
+    loopless = np.flatnonzero(~_has_loop(rows, start))
+    loops = sp.csr_array((np.ones(loopless.size), (loopless, loopless + start)), shape=rows.shape)
     return sp.csr_array(rows + loops)
 
 

@@ -1,6 +1,6 @@
 """One rank's rows of `Â` and of `Âᵀ`, cut into the blocks of the other ranks.
 
-`Â_ij [n_i, n_j]` is the block of rank `i`'s rows and rank `j`'s columns (design §2). Rank `i` holds its
+`Â_ij [n_i, n_j]` is the block of rank `i`'s rows and rank `j`'s columns (docs/design.md). Rank `i` holds its
 block row of both matrices, so it knows without a message which rows it needs from `j` (the *halo*: columns
 of `Â_ij` with an entry) and which of its own rows `j` needs (the *boundary*: rows of `(Âᵀ)_ij` with one).
 Both sides derive the same list in the same order.
@@ -28,16 +28,16 @@ class Operator:
 
     @property
     def ranks(self) -> int:
-        """`p`."""
+        """`p`, the number of ranks."""
         return len(self.offsets) - 1
 
     @property
     def own(self) -> int:
-        """`n_i`."""
+        """`n_i`, the rows of this rank."""
         return self.size(self.rank)
 
     def size(self, rank: int) -> int:
-        """`n_j`."""
+        """`n_j`, the rows of a rank."""
         return int(self.offsets[rank + 1] - self.offsets[rank])
 
     def block(self, other: int) -> sp.csr_array:

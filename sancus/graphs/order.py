@@ -18,7 +18,7 @@ from sancus.partitioners.metis import Metis
 from sancus.plugins import choices
 
 Ids = npt.NDArray[np.int64]
-Order = Literal["auto", "given", "rcm", "metis"]
+RowOrder = Literal["auto", "given", "rcm", "metis"]
 
 ROWS_IN_CACHE = 4096  # rows of H that a second-level cache holds: 1 MiB of 64 columns
 ROWS_A_PART = 512  # of the sub-parts: several of them fit in that cache
@@ -27,7 +27,7 @@ MOST_ENTRIES = 50_000_000  # of a block that `auto` looks at: beyond, finding th
 SAMPLE = 4_000_000  # entries that the hit rate is taken from
 
 
-def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: Order = "auto") -> Ids:
+def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: RowOrder = "auto") -> Ids:
     """`order [N]`: row -> user's id, sorted by part, and inside each part as `how` says.
 
     - `given`: the user's order.
@@ -36,8 +36,8 @@ def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: Order
     - `auto`: `metis` where the block is larger than a cache, not too large, and the hit rate rises; else
       `given`.
     """
-    if how not in get_args(Order):
-        raise UserError(f"row order {how!r} does not exist; choose from {choices(get_args(Order), how)}")
+    if how not in get_args(RowOrder):
+        raise UserError(f"row order {how!r} does not exist; choose from {choices(get_args(RowOrder), how)}")
     by_part = np.argsort(assignment, kind="stable").astype(np.int64)
     if how == "given":
         return by_part
@@ -51,7 +51,7 @@ def hit_rate(adjacency: sp.csr_array, order: Ids | None = None, slots: int = ROW
 
     A cache where row `j` may only be in slot `j mod slots`; the first entries stand for all.
     """
-    columns = (adjacency if order is None else permuted(adjacency, order)).indices[:SAMPLE]
+    columns = (adjacency if order is None else permute(adjacency, order)).indices[:SAMPLE]
     assert slots <= 2**15, "slots are numbered in 16 bits, which sort in linear time"
     if len(columns) < 2:
         return 1.0
@@ -59,27 +59,27 @@ def hit_rate(adjacency: sp.csr_array, order: Ids | None = None, slots: int = ROW
     return float(np.mean(by_slot[1:] == by_slot[:-1]))
 
 
-def _inside(block: sp.csr_array, how: Order) -> Ids:
-    """The order of one block's rows, `[n_i]`: new -> old."""
+def _inside(block: sp.csr_array, how: RowOrder) -> Ids:
+    """`[n_i]`: the old place of each row of one block, in the new order."""
     rows = block.shape[0]
-    given = np.arange(rows)
+    unchanged = np.arange(rows)
     if rows < 2:
-        return given
+        return unchanged
     if how == "rcm":
         return np.asarray(
             reverse_cuthill_mckee(sp.csr_matrix(block + block.T), symmetric_mode=True), np.int64
         )
     parts = -(-rows // ROWS_A_PART)
     if parts < 2 or (how == "auto" and (rows <= ROWS_IN_CACHE or block.nnz > MOST_ENTRIES)):
-        return given
-    found = np.argsort(Metis().assign(block, parts), kind="stable")
-    if how == "auto" and hit_rate(block, found) < hit_rate(block) + LEAST_GAIN:
-        return given
-    return found
+        return unchanged
+    by_part = np.argsort(Metis().assign(block, parts), kind="stable")
+    if how == "auto" and hit_rate(block, by_part) < hit_rate(block) + LEAST_GAIN:
+        return unchanged
+    return by_part
 
 
-def permuted(adjacency: sp.csr_array, order: Ids) -> sp.csr_array:
-    """Rows and columns renumbered, columns ascending."""
+def permute(adjacency: sp.csr_array, order: Ids) -> sp.csr_array:
+    """The adjacency with row and column `k` taken from `order[k]`; columns ascend in each row."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     rows = adjacency[order]

@@ -21,7 +21,7 @@ class NpyFile:
     def __init__(self, path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
         path.parent.mkdir(exist_ok=True)
         self._digest = xxhash.xxh3_128()
-        self._dtype, self._missing = np.dtype(dtype), int(np.prod(shape, dtype=np.int64))
+        self._dtype, self._remaining = np.dtype(dtype), int(np.prod(shape, dtype=np.int64))
         self._file = path.open("wb", buffering=0)
         header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_2_0(self, header)
@@ -35,7 +35,7 @@ class NpyFile:
 
     def append(self, array: Array) -> None:
         """More of the array, in its order."""
-        self._missing -= array.size
+        self._remaining -= array.size
         if array.size:
             self.write(memoryview(np.ascontiguousarray(array, self._dtype)).cast("B"))  # type: ignore[arg-type]
 
@@ -44,11 +44,11 @@ class NpyFile:
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         self._file.close()
-        assert kind is not None or self._missing == 0, "a file of a shard is not complete"
+        assert kind is not None or self._remaining == 0, "a file of a shard is not complete"
 
     @property
     def checksum(self) -> str:
-        """Of the whole file."""
+        """The checksum of the whole file."""
         return self._digest.hexdigest()
 
 
@@ -74,9 +74,12 @@ class ShardFolder:
         self.close(name, file)
 
     def save_rows(self, name: str, matrix: sp.csr_array, rows: Ids, column_of: Ids | None) -> Array:
-        """Rows of a CSR, with columns renumbered by `column_of` and sorted; marks of used columns."""
+        """Save rows of a CSR, columns renumbered by `column_of` and sorted.
+
+        Returns a mask of the (renumbered) columns that have an entry in these rows.
+        """
         pointer = np.concatenate([[0], np.cumsum(np.diff(matrix.indptr)[rows], dtype=np.int64)])
-        used = np.zeros(matrix.shape[1], bool)
+        has_entry = np.zeros(matrix.shape[1], bool)
         index = index_type(max(int(pointer[-1]), matrix.shape[1]))
         length = (int(pointer[-1]),)
         with (
@@ -91,11 +94,11 @@ class ShardFolder:
                     part.sort_indices()
                 data.append(part.data)
                 indices.append(part.indices)
-                used[part.indices] = True
+                has_entry[part.indices] = True
         self.close(f"{name}_data", data)
         self.close(f"{name}_indices", indices)
         self.save(f"{name}_indptr", pointer.astype(index))
-        return used
+        return has_entry
 
     def _file(self, name: str) -> str:
         return f"rank-{self._rank}/{name}.npy"

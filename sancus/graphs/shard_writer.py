@@ -23,7 +23,7 @@ from sancus.graphs.blocks import Blocks
 from sancus.graphs.bounded import Ids, row_pieces, take_columns
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import row_sums
-from sancus.graphs.order import Order, block_order
+from sancus.graphs.order import RowOrder, block_order
 from sancus.graphs.shard_files import ShardFolder
 from sancus.graphs.shards import FORMAT, MANIFEST, checksum_of_facts, describe, manifest_text
 from sancus.partitioners.base import Assignment
@@ -31,7 +31,7 @@ from sancus.partitioners.pieces import csr_pieces
 from sancus.partitioners.quality import COVER_LIMIT, quality
 
 OPEN_FILES = 64  # ranks whose features are written in one pass
-TURNED_ENTRIES = 1 << 26  # entries of the transposed adjacency that are held at a time
+TRANSPOSE_ENTRIES = 1 << 26  # entries of the transposed adjacency that are held at a time
 VALUE_BYTES = 4  # fp32 on the wire
 
 
@@ -42,13 +42,15 @@ def write_shards(
     partitioner: str,
     target: Path,
     cover_limit: int = COVER_LIMIT,
-    row_order: Order = "auto",
+    row_order: RowOrder = "auto",
     step: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Cut a graph into one shard a part and write them as the directory `target`, all or nothing.
+    """Cut a graph into one shard a part and write them as the directory `target`.
+
+    The directory appears when it is complete; a failure leaves nothing behind.
 
     `row_order` is how the rows of a block are ordered for the cache; it changes no result but rounding.
-    `step` is told what is being done.
+    `step` is called with a line on what is being done.
     """
     step("ordering the rows of every part")
     order = block_order(graph.adjacency, assignment, parts, row_order)
@@ -68,7 +70,7 @@ def write_shards(
             for split in ("train", "val", "test"):
                 folder.save(f"{split}_mask", getattr(graph, f"{split}_mask")[own])
         step("counting what every plan sends (minimum vertex cover)")
-        measured = quality(graph.adjacency, assignment, parts, cover_limit).to_dict()
+        costs = quality(graph.adjacency, assignment, parts, cover_limit).to_dict()
         manifest = {
             "format": FORMAT,
             "graph": describe(graph),
@@ -76,8 +78,8 @@ def write_shards(
             "row_order": row_order,
             "offsets": blocks.offsets.tolist(),
             "partition": {"partitioner": partitioner}
-            | measured
-            | {"bytes_per_column": _bytes_per_column(measured["payload_rows"])}
+            | costs
+            | {"bytes_per_column": _bytes_per_column(costs["payload_rows"])}
             | _split_counts(graph, assignment, parts),
             "checksums": {name: value for folder in folders for name, value in folder.checksums.items()},
         }
@@ -107,7 +109,7 @@ def _split_counts(graph: Graph, assignment: Assignment, parts: int) -> dict[str,
 def _write_edges(
     graph: Graph, blocks: Blocks, folders: list[ShardFolder], step: Callable[[str], None]
 ) -> None:
-    """Every rank's rows of `A` (`incoming`) and, of a directed graph, of `Aᵀ`; and the sums that it needs."""
+    """Write every rank's rows of `A` (`incoming`), of a directed graph also of `Aᵀ`, and its row sums."""
     adjacency = graph.adjacency
     row_of = np.empty_like(blocks.order)
     row_of[blocks.order] = np.arange(len(blocks.order))
@@ -116,11 +118,11 @@ def _write_edges(
     for rank, folder in enumerate(folders):
         step(f"writing edges of shard {rank + 1} of {len(folders)}")
         own = blocks.own(rank)
-        known = folder.save_rows("incoming", adjacency, own, row_of)
+        neighbourhood = folder.save_rows("incoming", adjacency, own, row_of)
         if out_degrees is not None:
-            known |= _save_turned(folder, adjacency, own, row_of, out_degrees)
-        known[blocks.offsets[rank] : blocks.offsets[rank + 1]] = True
-        rows = np.flatnonzero(known)
+            neighbourhood |= _save_transpose(folder, adjacency, own, row_of, out_degrees)
+        neighbourhood[blocks.offsets[rank] : blocks.offsets[rank + 1]] = True
+        rows = np.flatnonzero(neighbourhood)
         folder.save("known", rows)
         folder.save("sums_plain", sums.plain[blocks.order[rows]])
         folder.save("sums_looped", sums.looped[blocks.order[rows]])
@@ -134,29 +136,31 @@ def _count_columns(adjacency: sp.csr_array) -> Ids:
     return counts
 
 
-def _save_turned(
+def _save_transpose(
     folder: ShardFolder, adjacency: sp.csr_array, own: Ids, row_of: Ids, out_degrees: Ids
 ) -> Any:
     """The file `outgoing`: own rows of `Aᵀ`, so many at a time that a bounded number of entries is held."""
     pointer = np.concatenate([[0], np.cumsum(out_degrees[own])])
     length = int(pointer[-1])
-    used = np.zeros(len(row_of), bool)
+    has_entry = np.zeros(len(row_of), bool)
     index = adjacency.indices.dtype
     with (
         folder.open("outgoing_data", adjacency.data.dtype, (length,)) as data,
         folder.open("outgoing_indices", index, (length,)) as indices,
     ):
-        for rows in csr_pieces(pointer, TURNED_ENTRIES):
-            turned = take_columns(adjacency, own[rows])
-            turned = sp.csr_array((turned.data, row_of[turned.indices], turned.indptr), shape=turned.shape)
-            turned.sort_indices()
-            data.append(turned.data)
-            indices.append(turned.indices)
-            used[turned.indices] = True
+        for rows in csr_pieces(pointer, TRANSPOSE_ENTRIES):
+            transpose = take_columns(adjacency, own[rows])
+            transpose = sp.csr_array(
+                (transpose.data, row_of[transpose.indices], transpose.indptr), shape=transpose.shape
+            )
+            transpose.sort_indices()
+            data.append(transpose.data)
+            indices.append(transpose.indices)
+            has_entry[transpose.indices] = True
     folder.close("outgoing_data", data)
     folder.close("outgoing_indices", indices)
     folder.save("outgoing_indptr", pointer.astype(index))
-    return used
+    return has_entry
 
 
 def _write_features(graph: Graph, blocks: Blocks, folders: list[ShardFolder]) -> None:

@@ -56,7 +56,7 @@ class Shard:
         return self.arrays["labels"]
 
     def digest(self) -> str:
-        """Names the content of all ranks' shards."""
+        """A hash of the content of all ranks' shards."""
         sums = json.dumps(self.manifest["checksums"], sort_keys=True)
         return xxhash.xxh3_128_hexdigest(sums.encode())
 
@@ -73,10 +73,10 @@ class Shard:
         return self._csr("features", shape)
 
     def release(self, name: str) -> None:
-        """The pages of a mapped array that was copied leave this process; a read brings them back."""
-        mapped = getattr(self.arrays.get(name), "_mmap", None)
-        if mapped is not None:
-            mapped.madvise(mmap.MADV_DONTNEED)
+        """Take the pages of a mapped array out of this process's memory; the next read brings them back."""
+        mapping = getattr(self.arrays.get(name), "_mmap", None)
+        if mapping is not None:
+            mapping.madvise(mmap.MADV_DONTNEED)
 
     def operator(self, kind: Normalisation) -> Operator:
         """This rank's rows of `Â` and `Âᵀ` under a normalisation."""
@@ -109,19 +109,19 @@ def open_shard(directory: Path, rank: int) -> Shard:
     """Open one rank's shard: checks its version, its checksums, and maps its arrays."""
     manifest = read_manifest(directory)
     arrays = {}
-    for file, expected in manifest["checksums"].items():
+    for file, checksum in manifest["checksums"].items():
         folder, _, name = file.partition("/")
         if folder != f"rank-{rank}":
             continue
         path = directory / file
-        if not path.is_file() or _checksum(path) != expected:
+        if not path.is_file() or _checksum(path) != checksum:
             raise UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
         arrays[name.removesuffix(".npy")] = np.load(path, mmap_mode="r", allow_pickle=False)
     return Shard(rank, manifest, arrays)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The facts of a shard directory."""
+    """The manifest of a shard directory, without its own checksum; a damaged one is a `UserError`."""
     path = directory / MANIFEST
     damage = UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
     try:
@@ -164,7 +164,7 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 
 
 def checksum_of_facts(manifest: dict[str, Any]) -> str:
-    """Of the facts, in any order."""
+    """The checksum of a manifest's facts, in whatever order they are."""
     return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
 
 

@@ -1,4 +1,4 @@
-"""The kernel that is used when none is asked for."""
+"""Kernel `auto`, the default: native on a CPU where its library loads, torch's product elsewhere."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sancus.kernels.torch_csr import TorchKernel
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A matrix in the form of the kernel that takes it."""
+class PreparedMatrix:
+    """A matrix in the form of one kernel, and that kernel."""
 
     kernel: Kernel
     prepared: object
@@ -29,19 +29,19 @@ class AutoKernel:
         self.edges = "native" if self._native else "torch"
 
     def describe(self) -> str:
-        """For people: what a matrix on the CPU is multiplied with."""
+        """The kernel that multiplies matrices on the CPU, for messages: `native (AVX2, OpenMP)`."""
         return self._native.describe() if self._native else self._torch.describe()
 
-    def prepare(self, matrix: Csr) -> Chosen:
+    def prepare(self, matrix: Csr) -> PreparedMatrix:
         """The matrix in the form of the kernel that suits its device."""
         on_cpu = matrix.value.device.type == "cpu"
         kernel: Kernel = self._native if self._native and on_cpu else self._torch
-        return Chosen(kernel, kernel.prepare(matrix))
+        return PreparedMatrix(kernel, kernel.prepare(matrix))
 
-    def multiply(self, prepared: Chosen, dense: torch.Tensor) -> torch.Tensor:
+    def multiply(self, prepared: PreparedMatrix, dense: torch.Tensor) -> torch.Tensor:
         """`A H` as a new tensor `[m, f]`."""
         return prepared.kernel.multiply(prepared.prepared, dense)
 
-    def accumulate(self, prepared: Chosen, dense: torch.Tensor, out: torch.Tensor) -> None:
+    def accumulate(self, prepared: PreparedMatrix, dense: torch.Tensor, out: torch.Tensor) -> None:
         """`out += A H` in place."""
         prepared.kernel.accumulate(prepared.prepared, dense, out)

@@ -26,7 +26,7 @@ class Kernel(Protocol):
     """
 
     def prepare(self, matrix: Csr) -> Any:
-        """Whatever form the kernel wants the matrix in; made once, passed back to `multiply`."""
+        """The matrix in the kernel's own form: made once, then passed to every product with it."""
         ...
 
     def multiply(self, prepared: Any, dense: torch.Tensor) -> torch.Tensor:

@@ -30,8 +30,8 @@ from sancus.kernels.native.library import available
 WIDTHS = (1, 2, 4, 8)
 
 
-class Packed(NamedTuple):
-    """What `unpack` needs, and which rows it will get right."""
+class PackedRows(NamedTuple):
+    """Rows in few bits: what `unpack` needs, and which rows it can decode."""
 
     data: torch.Tensor  # [n, ceil(c bits / 8)] uint8
     zero: torch.Tensor  # [n] float32
@@ -44,7 +44,7 @@ def packed_bytes(columns: int, bits: int) -> int:
     return (columns * bits + 7) // 8
 
 
-def pack(x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, coarse: bool = False) -> Packed:
+def pack(x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, coarse: bool = False) -> PackedRows:
     """Pack `x [n, c]`, rounded to float32; `row_ids [n]` int64 number the rows for the hash."""
     assert bits in WIDTHS, f"{bits} bits; a value is packed in one of {WIDTHS}"
     assert x.dim() == 2 and row_ids.shape == (len(x),) and row_ids.dtype == torch.int64
@@ -53,10 +53,10 @@ def pack(x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, coarse
         n = len(x)
         width = packed_bytes(x.shape[1], bits)
         nothing = x.new_zeros(n)
-        return Packed(x.new_empty(n, width, dtype=torch.uint8), nothing, nothing.clone(), nothing == 0)
+        return PackedRows(x.new_empty(n, width, dtype=torch.uint8), nothing, nothing.clone(), nothing == 0)
     if x.device.type == "cpu" and available():
-        return Packed(*calls.pack(x, bits, seed, row_ids.contiguous(), coarse=coarse))
-    return Packed(*bits_torch.pack(x, bits, seed, row_ids, coarse=coarse))
+        return PackedRows(*calls.pack(x, bits, seed, row_ids.contiguous(), coarse=coarse))
+    return PackedRows(*bits_torch.pack(x, bits, seed, row_ids, coarse=coarse))
 
 
 def unpack(

@@ -24,8 +24,8 @@ def pack(
     zero = x.amin(dim=1) + 0.0  # one zero, not two
     if coarse:
         zero = _outer_bf16(zero, zero < 0)
-    spread = x.amax(dim=1).double() - zero.double()
-    scale = (spread.clamp(max=_WIDEST) / top).float()
+    value_range = x.amax(dim=1).double() - zero.double()
+    scale = (value_range.clamp(max=_WIDEST) / top).float()
     if coarse:
         scale = _outer_bf16(scale, torch.ones_like(finite))
     varies = scale >= _SMALLEST_NORMAL
@@ -54,7 +54,7 @@ def unpack(
 
 
 def _outer_bf16(x: torch.Tensor, away: torch.Tensor) -> torch.Tensor:
-    """The nearest bfloat16 numbers, still float32, on the side away from zero or towards it."""
+    """`x` rounded to bfloat16, kept as float32: away from zero where `away`, towards zero elsewhere."""
     word = x.contiguous().view(torch.int32)
     inexact, small = (word & 0xFFFF) != 0, (word & 0x7FFFFFFF) < 0x7F7F0000
     step = (away & inexact & small).to(torch.int32) * 0x10000
@@ -64,9 +64,9 @@ def _outer_bf16(x: torch.Tensor, away: torch.Tensor) -> torch.Tensor:
 def _squeeze(level: torch.Tensor, bits: int) -> torch.Tensor:
     """Levels `[n, c]`, one a byte, as `[n, ceil(c bits / 8)]`."""
     a_byte = 8 // bits
-    padded = torch.nn.functional.pad(level, (0, -level.shape[1] % a_byte))
+    whole_bytes = torch.nn.functional.pad(level, (0, -level.shape[1] % a_byte))
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=level.device)
-    return (padded.unflatten(1, (-1, a_byte)) << shifts).sum(dim=2, dtype=torch.uint8)
+    return (whole_bytes.unflatten(1, (-1, a_byte)) << shifts).sum(dim=2, dtype=torch.uint8)
 
 
 def _uniform(seed: int, row_ids: torch.Tensor, columns: int) -> torch.Tensor:

@@ -13,7 +13,8 @@ The operators are `sancus::spmm`, `sancus::sddmm` and `sancus::edge_softmax`; `k
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +22,24 @@ from torch import Tensor
 from sancus.kernels import edges_torch
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.native import calls
+
+
+class Scorer(Protocol):
+    """How an edge is weighed, from what both of its ends offer."""
+
+    heads: int
+
+    def key(self, values: Tensor) -> Tensor:
+        """`[m, k]` of rows, from their values `[m, heads·d]`."""
+        ...
+
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        """`[E, heads]` of edges, from both ends `[E, k]`."""
+        ...
+
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        """The parameters of the three."""
+        ...
 
 
 def spmm(matrix: SparseMatrix, value: Tensor, dense: Tensor) -> Tensor:
@@ -47,7 +66,7 @@ def _structure(matrix: SparseMatrix) -> tuple[Tensor, Tensor, Tensor, Tensor, Te
 
 
 def _implementation(matrix: SparseMatrix) -> str:
-    """What the matrix's kernel offers for edges; a kernel that says nothing gets torch."""
+    """`native` or `torch`: what the matrix's kernel names in its attribute `edges`; on a GPU always torch."""
     on_cpu = matrix.csr.col.device.type == "cpu"
     return getattr(matrix.kernel, "edges", "torch") if on_cpu else "torch"
 
@@ -182,7 +201,10 @@ def _flipped(
     dense: Tensor,
     kernel: str,
 ) -> Tensor:
-    """The product with the transpose; `order` undone is never needed, as no second derivative is taken."""
+    """`Aᵀ dense` for the entries `value` of `A`.
+
+    The order that leads back from `Aᵀ` to `A` is left empty: only a second derivative would need it.
+    """
     result: Tensor = _spmm(crow_t, col_t, crow, col, order[:0], value[order], dense, kernel)
     return result
 

@@ -24,7 +24,7 @@ def spmm(crow: Tensor, col: Tensor, value: Tensor, dense: Tensor) -> Tensor:
 
 
 def sddmm(crow: Tensor, col: Tensor, left: Tensor, right: Tensor, heads: int) -> Tensor:
-    """`[nnz, heads]`, some entries at a time."""
+    """`[nnz, heads]`: `<left[i], right[j]>` of every entry; so many at a time that memory is bounded."""
     score = left.new_empty(len(col), heads)
     step = max(1, _VALUES_AT_ONCE // max(1, left.shape[1]))
     for rows, columns, out in zip(
@@ -36,7 +36,7 @@ def sddmm(crow: Tensor, col: Tensor, left: Tensor, right: Tensor, heads: int) ->
 
 
 def edge_softmax(crow: Tensor, score: Tensor) -> Tensor:
-    """`[nnz, heads]`."""
+    """Shares `[nnz, heads]`: softmax of the scores over the entries of each row."""
     rows = _row_of_entries(crow)
     most = score.new_full((len(crow) - 1, score.shape[1]), -torch.inf)
     most = most.scatter_reduce(0, rows[:, None].expand_as(score), score, "amax")
@@ -45,7 +45,7 @@ def edge_softmax(crow: Tensor, score: Tensor) -> Tensor:
 
 
 def edge_softmax_backward(crow: Tensor, share: Tensor, gradient: Tensor) -> Tensor:
-    """`[nnz, heads]`."""
+    """The gradient of the scores `[nnz, heads]` from that of the shares."""
     rows = _row_of_entries(crow)
     total = _row_sums(share * gradient, rows, len(crow) - 1)
     return share * (gradient - total[rows])

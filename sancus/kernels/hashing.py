@@ -16,7 +16,7 @@ def splitmix(x: torch.Tensor) -> torch.Tensor:
 
 
 def splitmix_scalar(x: int) -> int:
-    """The same for one unsigned number."""
+    """SplitMix64 of one unsigned Python integer."""
     x = (x + 0x9E3779B97F4A7C15) & MASK64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK64

@@ -36,11 +36,11 @@ def drop_product(h: torch.Tensor, keys: Keys, share: float, weight: torch.Tensor
 
 
 def drop_entries(x: SparseMatrix, keys: Keys, share: float) -> Csr:
-    """A constant sparse matrix, dropped alike: only what is kept is stored, so no product meets the rest."""
+    """A constant sparse matrix `[n, f]` under the mask of `drop`: dropped entries are not even stored."""
     csr, (rows, columns), scale = x.csr, keys, 1.0 / (1.0 - share)
     if csr.value.device.type == "cpu" and available():
-        kept = calls.keep_entries((csr.crow, csr.col), csr.value, keys, bucket(share), scale)
-        return Csr(*kept, x.shape)
+        entries = calls.keep_entries((csr.crow, csr.col), csr.value, keys, bucket(share), scale)
+        return Csr(*entries, x.shape)
     keep = noise(rows[x.row_of_entries()], columns[csr.col.to(torch.int64)]) >= bucket(share)
     before = torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.cumsum(0)])
     return Csr(before[csr.crow], csr.col[keep], csr.value[keep] * scale, x.shape)
@@ -55,13 +55,13 @@ def noise(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
 
 
 def bucket(share: float) -> int:
-    """Noise below this is dropped."""
+    """The threshold of a dropout share: an entry with noise below it is dropped."""
     return int(share * _BUCKETS)
 
 
-def factors(found: torch.Tensor, share: float, dtype: torch.dtype) -> torch.Tensor:
-    """0 or `1 / (1 - share)` for every noise."""
-    return (found >= bucket(share)).to(dtype).mul_(1.0 / (1.0 - share))
+def factors(values: torch.Tensor, share: float, dtype: torch.dtype) -> torch.Tensor:
+    """What dropout multiplies an entry by, for noise `values` of any shape: 0, or `1 / (1 - share)`."""
+    return (values >= bucket(share)).to(dtype).mul_(1.0 / (1.0 - share))
 
 
 class _Drop(torch.autograd.Function):
@@ -71,14 +71,14 @@ class _Drop(torch.autograd.Function):
     def forward(
         context: Any, h: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, share: float
     ) -> Any:
-        """The keys are all that backward needs."""
+        """Saves the keys alone, from which backward makes the same mask again."""
         context.save_for_backward(rows, columns)
         context.share = share
         return _dropped(h, (rows, columns), share)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
-        """The same mask."""
+        """The gradient under the mask of the forward pass."""
         return _dropped(gradients[0], context.saved_tensors, context.share), None, None, None
 
 
@@ -119,7 +119,7 @@ class _DropProduct(torch.autograd.Function):
 
 
 def _dropped(h: torch.Tensor, keys: Keys, share: float) -> torch.Tensor:
-    """Outside autograd where native, else as torch differentiates it."""
+    """`h` under its mask. Only the torch form is seen by autograd; `_Drop` differentiates the native one."""
     if h.device.type == "cpu" and available():
         return calls.drop(h, keys, bucket(share), 1.0 / (1.0 - share))
     rows, columns = keys

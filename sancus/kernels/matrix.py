@@ -55,7 +55,7 @@ class SparseMatrix:
 
     @property
     def nnz(self) -> int:
-        """Stored entries."""
+        """The number of stored entries."""
         return int(self.csr.col.numel())
 
     @property
@@ -65,13 +65,13 @@ class SparseMatrix:
 
     @cached_property
     def transposed(self) -> SparseMatrix:
-        """`Aᵀ [n, m]`, stored for the backward pass; the order of its entries is not kept for it."""
+        """`Aᵀ [n, m]`, made at first use and kept for the backward pass; the sorting order is not kept."""
         crow, col, order = self.__dict__.get("transposition") or self._transposition()
-        flipped = SparseMatrix(
+        transpose = SparseMatrix(
             Csr(crow, col, self.csr.value[order], (self.shape[1], self.shape[0])), self.kernel
         )
-        flipped.__dict__["transposed"] = self
-        return flipped
+        transpose.__dict__["transposed"] = self
+        return transpose
 
     def with_values(self, value: torch.Tensor) -> SparseMatrix:
         """The same pattern with other values `[nnz]`; the sorted transpose pattern is shared."""
@@ -80,13 +80,13 @@ class SparseMatrix:
         return matrix
 
     @classmethod
-    def with_transpose(cls, csr: Csr, flipped: Csr, kernel: Kernel) -> SparseMatrix:
-        """A matrix whose transpose is known: nothing need be sorted.
+    def with_transpose(cls, csr: Csr, transpose: Csr, kernel: Kernel) -> SparseMatrix:
+        """A matrix whose transpose the caller has already, so that nothing is sorted.
 
-        The transpose does not know the matrix, so that both are freed as soon as an epoch is done with them.
+        The transpose does not refer back to the matrix, so both are freed when an epoch is done with them.
         """
         matrix = cls(csr, kernel)
-        matrix.__dict__["transposed"] = cls(flipped, kernel)
+        matrix.__dict__["transposed"] = cls(transpose, kernel)
         return matrix
 
     def row_of_entries(self) -> torch.Tensor:
@@ -131,13 +131,13 @@ class SparseMatrix:
         return crow, col, order
 
     def _transposition_on_cpu(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The same by scipy's counting sort, which is linear."""
+        """`transposition` by scipy's counting sort, which takes linear time."""
         positions = np.arange(self.nnz, dtype=np.int64)
         parts = (positions, self.csr.col.numpy(), self.csr.crow.numpy())
-        flipped = sp.csr_array(parts, shape=self.shape).tocsc()
-        crow = torch.from_numpy(flipped.indptr.astype(np.int64))
-        col = torch.from_numpy(flipped.indices).to(index_dtype(self.shape[0]))
-        return crow, col, torch.from_numpy(flipped.data)
+        transpose = sp.csr_array(parts, shape=self.shape).tocsc()
+        crow = torch.from_numpy(transpose.indptr.astype(np.int64))
+        col = torch.from_numpy(transpose.indices).to(index_dtype(self.shape[0]))
+        return crow, col, torch.from_numpy(transpose.data)
 
 
 class _Product(torch.autograd.Function):

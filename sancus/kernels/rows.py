@@ -1,4 +1,4 @@
-"""Rows by number: what a plan that picks rows sends, written where it is sent from, and added back.
+"""Rows by index: `out = h[index]`, `out += h[index]`, `out[index] += h`; how plans pick and place payloads.
 
 Native where its library loads, torch elsewhere; both give the same bits, so there is nothing to choose.
 torch's `index_add_` adds row after row on one thread; ours does not. All of it is outside autograd.

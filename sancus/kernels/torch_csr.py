@@ -1,4 +1,4 @@
-"""The kernel that is always there: torch's own CSR product."""
+"""Kernel `torch`: torch's own CSR product, which is always there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TorchKernel:
     edges = "torch"
 
     def describe(self) -> str:
-        """For people."""
+        """Its name, for messages."""
         return "torch (CSR)"
 
     def prepare(self, matrix: Csr) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""torch-sparse's product, for those who have it compiled (`pip install sancus[torch-sparse]`)."""
+"""Kernel `torch-sparse`: that package's product, where it is installed (`sancus[torch-sparse]`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TorchSparseKernel:
             ) from error
 
     def describe(self) -> str:
-        """For people: `torch-sparse 0.6.18`."""
+        """Its name and version, for messages: `torch-sparse 0.6.18`."""
         return f"torch-sparse {self._package.__version__}"
 
     def prepare(self, matrix: Csr) -> Any:

@@ -22,12 +22,12 @@ class Bill:
     matrix: Counter[tuple[int, int]] = field(default_factory=Counter)  # (owner, receiver) -> payload bytes
 
     def add_stream(self, key: StreamKey, figures: Mapping[str, int]) -> None:
-        """Some of the figures `OF_STREAM`."""
+        """Add figures of one stream (layer, direction, owner); their names are those of `OF_STREAM`."""
         self.streams.setdefault(key, Counter()).update(figures)
         self.totals.update(figures)
 
     def merge(self, other: Bill) -> None:
-        """Add another process's bill."""
+        """Add the bill of another process, for example of the one that this run resumes."""
         for key, figures in other.streams.items():
             self.streams.setdefault(key, Counter()).update(figures)
         self.totals.update(other.totals)
@@ -51,7 +51,7 @@ class Bill:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Bill:
-        """The bill of an earlier process."""
+        """The inverse of `to_dict`: the bill that an earlier process wrote."""
         bill = cls()
         for row in plain["streams"]:
             figures = {name: row[name] for name in OF_STREAM}
@@ -63,10 +63,12 @@ class Bill:
         return bill
 
 
-def join_ledgers(records: Iterable[Mapping[str, Any]], decided: Mapping[StreamKey, tuple[int, int]]) -> Bill:
+def join_ledgers(
+    records: Iterable[Mapping[str, Any]], decision_counts: Mapping[StreamKey, tuple[int, int]]
+) -> Bill:
     """One bill from every rank's ledger record and the decisions, which all ranks share."""
     bill = Bill()
-    for key, (sends, skips) in decided.items():
+    for key, (sends, skips) in decision_counts.items():
         bill.add_stream(key, {"sends": sends, "skips": skips})
     for record in records:
         for layer, direction, owner, receiver, wire in record["payloads"]:

@@ -13,7 +13,7 @@ def join_drift(
 ) -> npt.NDArray[np.float32]:
     """`[epochs, layers, 2, p]` from every rank's record; NaN where nothing was measured.
 
-    A process knows what it measured itself: of a resumed run, the epochs since the last resumption.
+    Drift is in no checkpoint: of a resumed run, the epochs before the last `--resume` are NaN.
     """
     drift = np.full(shape, np.nan, np.float32)
     for record in records:

@@ -16,26 +16,29 @@ class EpochLines:
     """A file with a line of JSON an epoch, written at once; also `logs/rank-N.jsonl`."""
 
     def __init__(self, path: Path, first_epoch: int = 0) -> None:
-        """Start a new file, or keep the epochs before `first_epoch` of an existing one, all or nothing."""
+        """Start a new file; of an existing one the lines of epochs before `first_epoch` stay.
+
+        The old file is replaced in one step, so that a crash cannot leave half of it.
+        """
         partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(kept_before(path, first_epoch))
+        partial.write_text(lines_before(path, first_epoch))
         os.replace(partial, path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        self._left = b""
+        self._backlog = b""
         self.trouble: str | None = None  # why the last lines could not be written yet
 
     def append(self, content: Mapping[str, Any]) -> None:
         """One more line. What a full disk refuses is kept, and written as soon as there is room."""
-        self._left += json.dumps(content).encode() + b"\n"
+        self._backlog += json.dumps(content).encode() + b"\n"
         try:
-            while self._left:
-                self._left = self._left[os.write(self._file, self._left) :]
+            while self._backlog:
+                self._backlog = self._backlog[os.write(self._file, self._backlog) :]
             self.trouble = None
         except OSError as error:
             self.trouble = error.strerror or str(error)
 
     def close(self) -> None:
-        """Done."""
+        """Close the file."""
         os.close(self._file)
 
 
@@ -50,12 +53,12 @@ class MetricsWriter(EpochLines):
         )
 
 
-def kept_before(path: Path, first_epoch: int) -> str:
-    """The lines of a file with one line an epoch, up to `first_epoch`."""
+def lines_before(path: Path, first_epoch: int) -> str:
+    """The lines of epochs before `first_epoch`, from a file with a line of JSON an epoch."""
     if not first_epoch or not path.exists():
         return ""
-    kept = [line for line in path.read_text().splitlines() if _epoch_of(line) < first_epoch]
-    return "".join(f"{line}\n" for line in kept)
+    lines = [line for line in path.read_text().splitlines() if _epoch_of(line) < first_epoch]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _epoch_of(line: str) -> float:

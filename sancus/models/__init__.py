@@ -1,4 +1,4 @@
-"""Models, written against the exchange's two calls."""
+"""Models, written against the calls of `sancus.models.neighbourhood`."""
 
 MODELS: dict[str, str] = {
     "gcn": "sancus.models.gcn:GCN",

@@ -1,27 +1,77 @@
-"""What a model's constructor is given: the one rule for ours and for the user's own. Imports no torch.
+"""The contract between Sancus and a model, for ours and for the user's own. Imports no torch.
+
+What a model's constructor is called with:
 
 - A constructor with an argument named `settings` gets `features`, `classes` and all `ModelSettings`: ours.
 - Any other gets features, hidden width and classes as its first three arguments, and, by name, every setting
   of `ModelSettings` that it asks for (or all of them, if it takes `**settings`).
 
 Further arguments are the model's own settings: `--model my_file.py:Net:rate=0.3`.
+
+What a model says of itself is `GraphModel`; `traits_of` is the one place that reads it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from sancus.errors import UserError
 from sancus.models.settings import ModelSettings
 from sancus.plugins import choices
 
-NORMALISATIONS = ("symmetric", "mean", "sum")
+if TYPE_CHECKING:
+    import torch
+
+    from sancus.kernels.summed import Rowlike
+    from sancus.models.neighbourhood import Neighbourhood
+
+Normalisation = Literal["symmetric", "mean", "sum"]
+NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 ANYTHING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 SHAPE = ("features", "hidden", "classes")
+
+
+State = tuple["Rowlike", ...]  # the rows [n_i, ·] that go from one segment to the next
+Segment = Callable[[State, "Neighbourhood"], State]
+
+
+class GraphModel(Protocol):
+    """What a model may say of itself; `forward` is all that it must have."""
+
+    normalisation: Normalisation  # which `Â` it wants; left out: symmetric
+    linear: bool  # it only sums neighbours, so that sums of rows may be sent for it; left out: False
+    widths: Sequence[int] | None  # `f_0 … f_L` of layers that propagate once each, to predict bytes from
+
+    def forward(self, x: Rowlike, exchange: Neighbourhood) -> torch.Tensor:
+        """Features `[n_i, F]` to logits `[n_i, C]` of the wanted rows."""
+        ...
+
+    def embed(self, x: Rowlike, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
+        """Last embeddings `[n_i, f]` and logits `[n_i, C]`; left out: a prediction has no embeddings."""
+        ...
+
+    def segments(self) -> Sequence[Segment]:
+        """The model cut in pieces that may run in different places, for pipelines; left out: it has none.
+
+        Run in order, the first on `(x,)`, each on what the one before it gave, the last gives `(logits,)`,
+        the same as `forward`. Each graph layer is a piece, and there may be more before and after them.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What a model says of itself, as it was read; None where it says nothing."""
+
+    normalisation: Normalisation
+    linear: bool
+    widths: Sequence[int] | None
+    embed: Callable[[Rowlike, Neighbourhood], tuple[torch.Tensor, torch.Tensor]] | None
+    segments: Callable[[], Sequence[Segment]] | None
 
 
 def given_names(target: Callable[..., Any]) -> frozenset[str]:
@@ -60,15 +110,21 @@ def construct(
     return target(features, settings.hidden, classes, **asked, **(own or {}))
 
 
-def normalisation_of(target: object) -> Any:
-    """The `normalisation` that a model names for `Â`, or `symmetric`."""
-    kind = getattr(target, "normalisation", "symmetric")
+def traits_of(model: object) -> Traits:
+    """The contract of a model, or of its class; what it leaves out has the default of `GraphModel`."""
+    kind = getattr(model, "normalisation", "symmetric")
     if kind not in NORMALISATIONS:
         raise UserError(
-            f"model {_name(target)}: normalisation {kind!r} does not exist; "
+            f"model {_name(model)}: normalisation {kind!r} does not exist; "
             f"choose from {choices(NORMALISATIONS, str(kind))}"
         )
-    return kind
+    return Traits(
+        normalisation=kind,
+        linear=bool(getattr(model, "linear", False)),
+        widths=getattr(model, "widths", None),
+        embed=getattr(model, "embed", None),
+        segments=getattr(model, "segments", None),
+    )
 
 
 def _takes_settings(parameters: Mapping[str, inspect.Parameter]) -> bool:

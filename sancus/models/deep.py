@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import abc
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.kernels.summed import Rowlike
+from sancus.models.contract import Segment, State
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.settings import ModelSettings
-from sancus.models.stack import Dense, norms
+from sancus.models.stack import Dense, embed_by, joined, norms, wanted
 
 
 class DeepStack(nn.Module, abc.ABC):
@@ -40,27 +43,55 @@ class DeepStack(nn.Module, abc.ABC):
         """The parameters of one graph layer."""
 
     @abc.abstractmethod
-    def steps(self, first: torch.Tensor, exchange: Exchange, dropout: float) -> list[torch.Tensor]:
-        """The rows `[n_i, hidden]` after each graph layer, from those of the dense layer."""
+    def begin(self, first: torch.Tensor, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
+        """From the rows of the dense layer: what the first graph layer sees, and what is carried along.
 
-    def normed(self, h: torch.Tensor, exchange: Exchange, depth: int) -> torch.Tensor:
+        Both `[n_i, hidden]`.
+        """
+
+    @abc.abstractmethod
+    def step(
+        self, depth: int, h: torch.Tensor, carried: torch.Tensor, exchange: Neighbourhood, dropout: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One graph layer: what the next one, or the classifier, sees, and what is carried along."""
+
+    def normed(self, h: torch.Tensor, exchange: Neighbourhood, depth: int) -> torch.Tensor:
         """The normalisation of a graph layer, if there is one."""
         return self.norms[depth](h, exchange) if len(self.norms) else h
 
-    def forward(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def forward(self, x: Rowlike, exchange: Neighbourhood) -> torch.Tensor:
         """Features `[n_i, F]` to logits `[n_i, C]` of the own rows."""
         return self.embed(x, exchange)[1]
 
-    def embed(self, x: Rowlike, exchange: Exchange) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed(self, x: Rowlike, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
         """Last embeddings `[n_i, f]`, what the logits are made of, and the logits `[n_i, C]`."""
-        depth = len(self.layers)  # numbers of graph layers are streams; dense layers take the next two
-        dropout = self.settings.dropout if self.training else 0.0
-        first = self.input(exchange.dropout(x, depth, dropout))
-        made = self.steps(first, exchange, dropout)
-        if self.settings.jumping == "none":
-            joined = made[-1]
-        elif self.settings.jumping == "cat":
-            joined = torch.cat(made, dim=1)
-        else:
-            joined = torch.stack(made).amax(dim=0)
-        return joined, self.output(exchange.dropout(joined, depth + 1, dropout))
+        return embed_by(self.segments(), x, exchange)
+
+    def segments(self) -> list[Segment]:
+        """The dense layer, one a graph layer, join with jumping knowledge, and the classifier."""
+        layers: list[Segment] = [partial(self._layer, depth) for depth in range(len(self.layers))]
+        join: list[Segment] = [] if self.settings.jumping == "none" else [self._join]
+        return [self._enter, *layers, *join, self._classify]
+
+    @property
+    def _dropout(self) -> float:
+        return self.settings.dropout if self.training else 0.0
+
+    def _enter(self, state: State, exchange: Neighbourhood) -> State:
+        """Features to the input of the first graph layer; the numbers of dense layers follow the graph's."""
+        return self.begin(self.input(exchange.dropout(state[0], len(self.layers), self._dropout)), exchange)
+
+    def _layer(self, depth: int, state: State, exchange: Neighbourhood) -> State:
+        """One graph layer; behind the two that it uses, `state` has what jumping knowledge will join."""
+        h, carried, *earlier = state
+        assert isinstance(h, torch.Tensor) and isinstance(carried, torch.Tensor)
+        h, carried = self.step(depth, h, carried, exchange, self._dropout)
+        return (h, carried) if self.settings.jumping == "none" else (h, carried, *earlier, h)
+
+    def _join(self, state: State, exchange: Neighbourhood) -> State:
+        """The rows after all layers to the embeddings."""
+        return (joined(state[2:], self.settings.jumping),)
+
+    def _classify(self, state: State, exchange: Neighbourhood) -> State:
+        """Embeddings to logits."""
+        return (self.output(wanted(state, exchange, len(self.layers) + 1, self._dropout)),)

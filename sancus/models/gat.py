@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.kernels.summed import Rowlike
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.settings import ModelSettings
 from sancus.models.stack import LayerStack, glorot
 
@@ -27,7 +28,7 @@ SLOPE = 0.2  # of LeakyReLU below 0
 
 
 class Score(nn.Module, abc.ABC):
-    """How an edge is weighed; a `Scorer` of the exchange."""
+    """How an edge is weighed: a `Scorer`, and the query that it is asked with."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ class GAT(LayerStack):
         return F.elu(z)
 
     def apply_layer(
-        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Neighbourhood, depth: int, dropout: float
     ) -> torch.Tensor:
         """`Σ_j α_ij V_j + b` with dropout on `H` and on `α`."""
         assert isinstance(layer, GATLayer)

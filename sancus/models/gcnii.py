@@ -7,8 +7,8 @@ import math
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange
 from sancus.models.deep import DeepStack
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.stack import glorot
 
 
@@ -30,16 +30,19 @@ class GCNII(DeepStack):
         """One square weight."""
         return GCNIILayer(self.settings.hidden)
 
-    def steps(self, first: torch.Tensor, exchange: Exchange, dropout: float) -> list[torch.Tensor]:
+    def begin(self, first: torch.Tensor, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
         """Every layer also sees the rows of the dense layer."""
-        alpha, made = self.settings.gcnii_alpha, []
-        first = h = torch.relu(first)
-        for depth, layer in enumerate(self.layers):
-            assert isinstance(layer, GCNIILayer)
-            beta = math.log(self.settings.gcnii_lambda / (depth + 1) + 1.0)
-            support = (1.0 - alpha) * exchange.propagate(h, depth, dropout=dropout) + alpha * first
-            z = (1.0 - beta) * support + beta * (support @ layer.weight)
-            z = torch.relu(self.normed(z, exchange, depth))
-            h = z + h if self.settings.residual else z
-            made.append(h)
-        return made
+        first = torch.relu(first)
+        return first, first
+
+    def step(
+        self, depth: int, h: torch.Tensor, carried: torch.Tensor, exchange: Neighbourhood, dropout: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Eq. 5; `carried` is `H^0`."""
+        layer, alpha = self.layers[depth], self.settings.gcnii_alpha
+        assert isinstance(layer, GCNIILayer)
+        beta = math.log(self.settings.gcnii_lambda / (depth + 1) + 1.0)
+        support = (1.0 - alpha) * exchange.propagate(h, depth, dropout=dropout) + alpha * carried
+        z = (1.0 - beta) * support + beta * (support @ layer.weight)
+        z = torch.relu(self.normed(z, exchange, depth))
+        return (z + h if self.settings.residual else z), carried

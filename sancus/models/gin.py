@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.kernels.summed import Rowlike
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.stack import Dense, LayerStack, glorot
 
 
@@ -35,7 +36,7 @@ class GIN(LayerStack):
         return GINLayer(f_in, self.settings.hidden, f_out)
 
     def apply_layer(
-        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Neighbourhood, depth: int, dropout: float
     ) -> torch.Tensor:
         """`MLP((1 + ε) dropout(H) + A dropout(H))`, the same mask in both."""
         assert isinstance(layer, GINLayer)

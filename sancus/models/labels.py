@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.kernels.summed import Rowlike
+from sancus.models.neighbourhood import Neighbourhood
 
 
 class WithLabels(nn.Module):
@@ -23,8 +24,8 @@ class WithLabels(nn.Module):
         self.rate = rate
         self.embedding = nn.Parameter(nn.init.xavier_uniform_(torch.empty(classes, features)))
 
-    def forward(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
-        """Features `[n_i, F]` to logits `[n_i, C]`; `x` is the exchange's input."""
+    def forward(self, x: Rowlike, exchange: Neighbourhood) -> torch.Tensor:
+        """Features `[n_i, F]` to logits `[n_i, C]`; `x` is `exchange.input`."""
         assert x is exchange.input
         logits: torch.Tensor = self.model(
             exchange.labelled(self.embedding, self.rate if self.training else 1.0), exchange

@@ -1,4 +1,4 @@
-"""Normalisation of hidden rows; both kinds are called with the exchange, and only one of them uses it."""
+"""Normalisation of hidden rows; both kinds take the neighbourhood, and only one of them uses it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sancus.exchange.exchange import Exchange
+from sancus.models.neighbourhood import Neighbourhood
 
 EPSILON = 1e-5
 MOMENTUM = 0.1
@@ -20,7 +20,7 @@ class LayerNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
 
-    def forward(self, h: torch.Tensor, exchange: Exchange) -> torch.Tensor:
+    def forward(self, h: torch.Tensor, exchange: Neighbourhood) -> torch.Tensor:
         """`[n_i, f]` to `[n_i, f]`; needs no other rank."""
         return F.layer_norm(h, h.shape[1:], self.weight, self.bias, EPSILON)
 
@@ -42,7 +42,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(width))
         self.register_buffer("running_var", torch.ones(width))
 
-    def forward(self, h: torch.Tensor, exchange: Exchange) -> torch.Tensor:
+    def forward(self, h: torch.Tensor, exchange: Neighbourhood) -> torch.Tensor:
         """`[n_i, f]` to `[n_i, f]`."""
         if not self.training:
             scale = self.weight * torch.rsqrt(self.running_var + EPSILON)

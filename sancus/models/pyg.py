@@ -23,7 +23,8 @@ import torch
 from torch import nn
 
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.kernels.summed import Rowlike
+from sancus.models.neighbourhood import Neighbourhood
 
 WEIGHT, SIZE = "edge_weight", "size"  # how PyG's layers name weights of edges, and the number of rows
 
@@ -46,7 +47,7 @@ class PyGLayer(nn.Module):
         self._weighted, self._sized = WEIGHT in parameters, SIZE in parameters
         self._bipartite = name != "GCNConv"  # it alone refuses own rows apart from all rows
 
-    def forward(self, h: Rowlike, exchange: Exchange, layer: int, dropout: float = 0.0) -> torch.Tensor:
+    def forward(self, h: Rowlike, exchange: Neighbourhood, layer: int, dropout: float = 0.0) -> torch.Tensor:
         """`[n_i, f_in]` to `[n_i, f_out]`; `layer` is a number of its own, `dropout` falls on `h`."""
         rows = exchange.rows(h, layer, dropout)
         matrix = exchange.local_rows

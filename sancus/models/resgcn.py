@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from sancus.exchange.exchange import Exchange
 from sancus.models.deep import DeepStack
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.stack import Dense
 
 
@@ -23,13 +23,15 @@ class ResGCNPlus(DeepStack):
         """Weight and bias of a GCN layer."""
         return Dense(self.settings.hidden, self.settings.hidden)
 
-    def steps(self, first: torch.Tensor, exchange: Exchange, dropout: float) -> list[torch.Tensor]:
-        """`ReLU(norm(H^ℓ))` of every layer: what the next one, or the classifier, sees."""
-        h = first
-        active, made = torch.relu(self.normed(h, exchange, 0)), []
-        for depth, layer in enumerate(self.layers):
-            assert isinstance(layer, Dense)
-            h = h + exchange.propagate(active, depth, layer.weight, dropout) + layer.bias
-            active = torch.relu(self.normed(h, exchange, depth + 1))
-            made.append(active)
-        return made
+    def begin(self, first: torch.Tensor, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
+        """A graph layer sees `ReLU(norm(H))`; `H` itself is carried along."""
+        return torch.relu(self.normed(first, exchange, 0)), first
+
+    def step(
+        self, depth: int, h: torch.Tensor, carried: torch.Tensor, exchange: Neighbourhood, dropout: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`carried` is `H^(ℓ-1)`, `h` is `ReLU(norm(H^(ℓ-1)))`."""
+        layer = self.layers[depth]
+        assert isinstance(layer, Dense)
+        carried = carried + exchange.propagate(h, depth, layer.weight, dropout) + layer.bias
+        return torch.relu(self.normed(carried, exchange, depth + 1)), carried

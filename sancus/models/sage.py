@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.kernels.summed import Rowlike
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.stack import LayerStack, glorot
 
 
@@ -29,7 +30,7 @@ class GraphSAGE(LayerStack):
         return SAGELayer(f_in, f_out)
 
     def apply_layer(
-        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Neighbourhood, depth: int, dropout: float
     ) -> torch.Tensor:
         """`Â dropout(H) W_neighbours + dropout(H) W_self + b`, the same mask in both."""
         assert isinstance(layer, SAGELayer)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import abc
 import itertools
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.kernels.summed import Rowlike
+from sancus.models.contract import Segment, State
+from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.norm import BatchNorm, LayerNorm
-from sancus.models.settings import ModelSettings
+from sancus.models.settings import Jumping, ModelSettings
 
 
 class LayerStack(nn.Module, abc.ABC):
@@ -47,7 +50,7 @@ class LayerStack(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def apply_layer(
-        self, layer: nn.Module, h: Rowlike, exchange: Exchange, depth: int, dropout: float
+        self, layer: nn.Module, h: Rowlike, exchange: Neighbourhood, depth: int, dropout: float
     ) -> torch.Tensor:
         """`[n_i, f_in]` to `[n_i, f_out]`, with dropout on the layer's input."""
 
@@ -55,28 +58,79 @@ class LayerStack(nn.Module, abc.ABC):
         """The nonlinearity between layers."""
         return torch.relu(z)
 
-    def forward(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def forward(self, x: Rowlike, exchange: Neighbourhood) -> torch.Tensor:
         """Features `[n_i, F]` to logits `[n_i, C]` of the own rows."""
         return self.embed(x, exchange)[1]
 
-    def embed(self, x: Rowlike, exchange: Exchange) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed(self, x: Rowlike, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
         """Last embeddings `[n_i, f]`, what the logits are made of, and the logits `[n_i, C]`."""
-        dropout = self.settings.dropout if self.training else 0.0
-        h: Rowlike = x
-        made: list[torch.Tensor] = []
-        for depth, layer in enumerate(self.layers):
-            z = self.apply_layer(layer, h, exchange, depth, dropout)
-            if self.settings.jumping == "none" and depth == len(self.layers) - 1:
-                return (made[-1] if made else z), z
-            if len(self.norms):
-                z = self.norms[depth](z, exchange)
-            z = self.activate(z)
-            if self.settings.residual and isinstance(h, torch.Tensor) and z.shape == h.shape:
-                z = z + h
-            made.append(z)
-            h = z
-        joined = torch.cat(made, dim=1) if self.settings.jumping == "cat" else torch.stack(made).amax(dim=0)
-        return joined, self.output(exchange.dropout(joined, len(self.layers), dropout))
+        return embed_by(self.segments(), x, exchange)
+
+    def segments(self) -> list[Segment]:
+        """One a graph layer, of which the last makes the logits; with jumping knowledge also join, output."""
+        layers: list[Segment] = [partial(self._hidden, depth) for depth in range(len(self.layers))]
+        if self.settings.jumping == "none":
+            return [*layers[:-1], self._last]
+        return [*layers, self._join, self._classify]
+
+    @property
+    def _dropout(self) -> float:
+        return self.settings.dropout if self.training else 0.0
+
+    def _hidden(self, depth: int, state: State, exchange: Neighbourhood) -> State:
+        """A graph layer, from its input to its output; `state` also has what jumping knowledge will join."""
+        h = state[0]
+        z = self.apply_layer(self.layers[depth], h, exchange, depth, self._dropout)
+        if len(self.norms):
+            z = self.norms[depth](z, exchange)
+        z = self.activate(z)
+        if self.settings.residual and isinstance(h, torch.Tensor) and z.shape == h.shape:
+            z = z + h
+        return (z,) if self.settings.jumping == "none" else (z, *state[1:], z)
+
+    def _last(self, state: State, exchange: Neighbourhood) -> State:
+        """The last graph layer gives the logits bare."""
+        depth = len(self.layers) - 1
+        z = self.apply_layer(self.layers[depth], state[0], exchange, depth, self._dropout)
+        return (exchange.targets(z),)
+
+    def _join(self, state: State, exchange: Neighbourhood) -> State:
+        """The rows after all layers to the embeddings."""
+        return (joined(state[1:], self.settings.jumping),)
+
+    def _classify(self, state: State, exchange: Neighbourhood) -> State:
+        """Embeddings to logits."""
+        return (self.output(wanted(state, exchange, len(self.layers), self._dropout)),)
+
+
+def embed_by(
+    segments: list[Segment], x: Rowlike, exchange: Neighbourhood
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the last of the segments takes and what it gives: embeddings `[n_i, f]` and logits `[n_i, C]`.
+
+    A model of one segment has no embeddings but its logits.
+    """
+    state: State = (x,)
+    for segment in segments[:-1]:
+        state = segment(state, exchange)
+    (logits,) = segments[-1](state, exchange)
+    assert isinstance(logits, torch.Tensor)
+    embeddings = state[0] if len(segments) > 1 else logits
+    assert isinstance(embeddings, torch.Tensor)
+    return (exchange.targets(embeddings) if len(segments) > 1 else logits), logits
+
+
+def joined(layers: State, jumping: Jumping) -> torch.Tensor:
+    """Jumping knowledge: the rows after every layer `[n_i, f]`, side by side or by their maximum."""
+    rows = [h for h in layers if isinstance(h, torch.Tensor)]
+    return torch.cat(rows, dim=1) if jumping == "cat" else torch.stack(rows).amax(dim=0)
+
+
+def wanted(state: State, exchange: Neighbourhood, layer: int, dropout: float) -> Rowlike:
+    """The rows of the embeddings that logits are made of, after dropout."""
+    h = exchange.dropout(state[0], layer, dropout)
+    assert isinstance(h, torch.Tensor)
+    return exchange.targets(h)
 
 
 class Dense(nn.Module):

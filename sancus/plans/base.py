@@ -37,7 +37,7 @@ class Plan(Protocol):
 
     forward: Leg
     backward: Leg
-    picks_rows: bool  # payload rows are rows of H, not sums: what `Exchange.rows` needs
+    picks_rows: bool  # payload rows are rows of H, not sums: what `FullGraph.rows` needs
 
     def local_rows(self) -> SparseMatrix:
         """Own rows of `Â` over the columns [own | payload of rank 0 | of rank 1 | …] (if `picks_rows`)."""

@@ -27,7 +27,7 @@ class Cover:
 
     @property
     def size(self) -> int:
-        """Payload rows."""
+        """The number of payload rows."""
         return len(self.rows) + len(self.columns)
 
 
@@ -46,13 +46,13 @@ def minimum_cover(block: sp.csr_array) -> Cover:
     pattern = sp.csr_array((np.ones(len(column), np.int8), column, starts), shape=(n_rows, n_columns))
     pattern.sum_duplicates()
     partner = maximum_bipartite_matching(sp.csr_matrix(pattern), perm_type="row")  # [n_columns] row, or −1
-    reached = _reached(pattern, partner)
-    rows = ~reached[:n_rows]
-    columns = reached[n_rows : n_rows + n_columns]
+    reachable = _reach(pattern, partner)
+    rows = ~reachable[:n_rows]
+    columns = reachable[n_rows : n_rows + n_columns]
     return Cover(used_rows[rows].astype(np.int64), used_columns[columns].astype(np.int64))
 
 
-def _reached(pattern: sp.csr_array, partner: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+def _reach(pattern: sp.csr_array, partner: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """`[n_rows + n_columns + 1]`: what alternating paths reach from the rows without a partner.
 
     The directed graph: every entry leads from its row to its column, every matched column to its partner,
@@ -61,13 +61,13 @@ def _reached(pattern: sp.csr_array, partner: npt.NDArray[np.int32]) -> npt.NDArr
     """
     n_rows, n_columns = pattern.shape
     source = n_rows + n_columns
-    matched = np.flatnonzero(partner >= 0)
-    free = np.setdiff1d(np.arange(n_rows), partner[matched])
+    with_partner = np.flatnonzero(partner >= 0)
+    free = np.setdiff1d(np.arange(n_rows), partner[with_partner])
     entries = pattern.tocoo()
-    tails = np.concatenate([entries.coords[0], n_rows + matched, np.full(len(free), source)])
-    heads = np.concatenate([n_rows + entries.coords[1], partner[matched], free])
+    tails = np.concatenate([entries.coords[0], n_rows + with_partner, np.full(len(free), source)])
+    heads = np.concatenate([n_rows + entries.coords[1], partner[with_partner], free])
     graph = sp.csr_matrix((np.ones(len(tails), np.int8), (tails, heads)), shape=(source + 1, source + 1))
     order = breadth_first_order(graph, source, directed=True, return_predecessors=False)
-    reached = np.zeros(source + 1, bool)
-    reached[order] = True
-    return reached
+    reachable = np.zeros(source + 1, bool)
+    reachable[order] = True
+    return reachable

@@ -47,7 +47,7 @@ class Identity:
 
     @property
     def empty(self) -> bool:
-        """Only without rows."""
+        """True only without rows."""
         return self.rows_in == 0
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
@@ -74,7 +74,7 @@ class Pick:
 
     @property
     def empty(self) -> bool:
-        """Nothing is picked."""
+        """True if nothing is picked."""
         return self.rows_out == 0
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ class Scatter:
 
     @property
     def empty(self) -> bool:
-        """Nothing lands."""
+        """True if no row lands anywhere."""
         return self.rows_in == 0
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
@@ -121,7 +121,7 @@ class Scatter:
 
 
 class Product:
-    """A sparse matrix."""
+    """The product with a sparse matrix."""
 
     def __init__(self, matrix: SparseMatrix) -> None:
         self.matrix = matrix
@@ -129,7 +129,7 @@ class Product:
 
     @property
     def empty(self) -> bool:
-        """The matrix has no entry."""
+        """True if the matrix has no entry."""
         return self.matrix.nnz == 0
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
@@ -157,7 +157,7 @@ class Above:
 
     @property
     def empty(self) -> bool:
-        """Both images are zero."""
+        """True if both images are zero."""
         return self.top.empty and self.bottom.empty
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
@@ -188,7 +188,7 @@ class Beside:
 
     @property
     def empty(self) -> bool:
-        """Both images are zero."""
+        """True if both images are zero."""
         return self.left.empty and self.right.empty
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:

@@ -22,8 +22,8 @@ def ages_of(decisions: Decisions) -> npt.NDArray[np.int32]:
     ages = np.full(decisions.shape, NO_AGE, np.int32)
     version = np.full(decisions.shape[1:], NO_AGE, np.int32)
     for epoch, answers in enumerate(decisions):
-        held = (version != NO_AGE) & ((answers == SKIP) | (answers == LATER))
-        ages[epoch][held] = epoch - version[held]
+        from_history = (version != NO_AGE) & ((answers == SKIP) | (answers == LATER))
+        ages[epoch][from_history] = epoch - version[from_history]
         ages[epoch][answers == SEND] = 0
         version[(answers == SEND) | (answers == LATER)] = epoch
     return ages
@@ -31,8 +31,8 @@ def ages_of(decisions: Decisions) -> npt.NDArray[np.int32]:
 
 def used_streams(decisions: Decisions) -> list[tuple[int, int]]:
     """(layer, direction) of every stream that was ever used: forward first, layers from the input up."""
-    used = (decisions != UNUSED).any(axis=(0, 3)) if decisions.size else np.zeros((0, 2), bool)
-    return [(layer, side) for side in (0, 1) for layer in range(used.shape[0]) if used[layer, side]]
+    in_use = (decisions != UNUSED).any(axis=(0, 3)) if decisions.size else np.zeros((0, 2), bool)
+    return [(layer, side) for side in (0, 1) for layer in range(in_use.shape[0]) if in_use[layer, side]]
 
 
 def age_counts(decisions: Decisions, side: int) -> dict[int, int]:

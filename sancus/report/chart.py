@@ -56,7 +56,7 @@ def series_colour(place: int) -> str:
 
 
 def series_dash(place: int) -> Any:
-    """The dash of the series at `place`: neighbours differ, so that no line is told by its colour alone."""
+    """The dash of the series at `place`: neighbours differ, so that lines differ by more than colour."""
     return DASHES[(place + place // SERIES) % len(DASHES)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sancus.report.run_reader import RunFiles, number, section
 
-UNTOLD = {"output", "launch.timeout", "launch.threads", "training.seed", "preset"}
+NOT_COMPARED = {"output", "launch.timeout", "launch.threads", "training.seed", "preset"}
 MOST_DIFFERENCES = 3
 # What presets are made of: where the presets differ already, these say nothing new.
 FACTORS = (
@@ -26,7 +26,7 @@ FACTORS = (
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs with equal settings but for the seed, in the order in which they were given."""
 
     label: str
@@ -43,31 +43,35 @@ class Group:
         return f" The first of {len(self.runs)} seeds is shown." if len(self.runs) > 1 else ""
 
     def mean(self, figure: Callable[[RunFiles], float | None]) -> float | None:
-        """Of a figure over the runs that have it."""
-        known = self.values(figure)
-        return statistics.fmean(known) if known else None
+        """The mean of a figure over the runs that have it; None where none has."""
+        numbers = self.values(figure)
+        return statistics.fmean(numbers) if numbers else None
 
     def values(self, figure: Callable[[RunFiles], float | None]) -> list[float]:
         """The figure of every run that has it."""
         return [value for value in map(figure, self.runs) if value is not None]
 
 
-def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
+def group_runs(runs: Sequence[RunFiles]) -> list[RunGroup]:
     """Runs with equal settings together, each group with a name that no other has."""
-    found: dict[str, list[RunFiles]] = {}
+    by_settings: dict[str, list[RunFiles]] = {}
     for place, files in enumerate(runs):
         settings = _settings(files)
         identity = json.dumps(settings, sort_keys=True, default=str) if settings else f"run {place}"
-        found.setdefault(identity, []).append(files)
-    members = list(found.values())
-    return [Group(name, group) for name, group in zip(_names([g[0] for g in members]), members, strict=True)]
+        by_settings.setdefault(identity, []).append(files)
+    members = list(by_settings.values())
+    return [
+        RunGroup(name, group) for name, group in zip(_names([g[0] for g in members]), members, strict=True)
+    ]
 
 
 def _settings(files: RunFiles) -> dict[str, Any]:
     flat = _flatten(section(files.run, "config"))
-    kept = {key: value for key, value in flat.items() if key.partition(".")[0] not in UNTOLD | {"preset"}}
-    kept = {key: value for key, value in kept.items() if key not in UNTOLD}
-    return kept | {"preset": flat.get("preset")} if flat else {}
+    settings = {
+        key: value for key, value in flat.items() if key.partition(".")[0] not in NOT_COMPARED | {"preset"}
+    }
+    settings = {key: value for key, value in settings.items() if key not in NOT_COMPARED}
+    return settings | {"preset": flat.get("preset")} if flat else {}
 
 
 def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -91,10 +95,14 @@ def _names(runs: Sequence[RunFiles]) -> list[str]:
             names.append(files.directory.name or str(files.directory))
             continue
         alike = [other for other, name in zip(settings, presets, strict=True) if name == preset]
-        told = [key for key in differing if len({json.dumps(o.get(key), default=str) for o in alike}) > 1]
-        also = [key for key in differing if key not in told and key.rpartition(".")[2] not in FACTORS]
-        chosen = (told + also)[:MOST_DIFFERENCES]
-        words = [f"{key.rpartition('.')[2]} {flat.get(key)}" for key in chosen]
+        distinguishing = [
+            key for key in differing if len({json.dumps(o.get(key), default=str) for o in alike}) > 1
+        ]
+        also = [
+            key for key in differing if key not in distinguishing and key.rpartition(".")[2] not in FACTORS
+        ]
+        keys_shown = (distinguishing + also)[:MOST_DIFFERENCES]
+        words = [f"{key.rpartition('.')[2]} {flat.get(key)}" for key in keys_shown]
         names.append(" · ".join([preset or files.directory.name, *words]))
     if len(set(names)) == len(names):
         return names
@@ -105,17 +113,17 @@ def _names(runs: Sequence[RunFiles]) -> list[str]:
 
 
 def of_result(key: str) -> Callable[[RunFiles], float | None]:
-    """A number of the section `result`."""
+    """The figure `result.<key>` of a run's `run.json`, as a function of the run."""
     return lambda files: number(section(files.run, "result").get(key))
 
 
 def an_epoch(key: str) -> Callable[[RunFiles], float | None]:
-    """The mean of a figure over the epochs that have it; the bill's where no epoch is known."""
+    """The mean of a figure over the epochs of a run, as a function of the run; without epochs, the bill's."""
 
     def mean(files: RunFiles) -> float | None:
-        known = [value for value in (number(epoch.get(key)) for epoch in files.epochs) if value is not None]
-        if known:
-            return statistics.fmean(known)
+        numbers = [value for value in (number(epoch.get(key)) for epoch in files.epochs) if value is not None]
+        if numbers:
+            return statistics.fmean(numbers)
         bill = number(section(files.run, "communication", "per_epoch").get(key))
         return bill if bill is not None else number(section(files.run, "result").get(f"{key}_per_epoch"))
 

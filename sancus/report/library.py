@@ -20,19 +20,19 @@ from sancus.report.chart import Chart
 
 @functools.cache
 def packed_library() -> str:
-    """plotly.js: gzip, then base64."""
+    """plotly.js, compressed by gzip and written in base64."""
     from plotly.offline import get_plotlyjs
 
-    return _packed(get_plotlyjs())
+    return _pack(get_plotlyjs())
 
 
 def packed_charts(charts: Sequence[Chart]) -> str:
-    """What the script draws: traces, layout and the columns of the CSV of every chart, packed alike."""
+    """Traces, layout and CSV columns of every chart, for the page's script; compressed like the library."""
     content: list[dict[str, Any]] = [
         {"traces": chart.traces, "layout": chart.layout, "columns": chart.columns, "name": chart.heading}
         for chart in charts
     ]
-    return _packed(json.dumps(content, separators=(",", ":"), allow_nan=False))
+    return _pack(json.dumps(content, separators=(",", ":"), allow_nan=False))
 
 
 def style() -> str:
@@ -54,6 +54,6 @@ def content_policy() -> str:
     )
 
 
-def _packed(text: str) -> str:
+def _pack(text: str) -> str:
     content = gzip.compress(text.encode("utf-8", errors="replace"), 6, mtime=0)
     return base64.b64encode(content).decode()

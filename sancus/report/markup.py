@@ -16,12 +16,12 @@ class Markup(str):
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
     """`<name …>children</name>`; `class_` is `class`, `aria_label` is `aria-label`, `None` is left out."""
-    shown = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{shown}>{join(children)}</{name}>")
+    return Markup(f"<{name}{attribute_text}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[str]) -> Markup:

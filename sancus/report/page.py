@@ -20,7 +20,7 @@ from sancus.report.charts.times import epoch_times, time_bars
 from sancus.report.charts.tradeoff import tradeoff
 from sancus.report.charts.traffic import bytes_by_epoch, bytes_by_stream, payload_matrix
 from sancus.report.figures import Gallery
-from sancus.report.groups import Group, group_runs
+from sancus.report.groups import RunGroup, group_runs
 from sancus.report.markup import Markup, join, tag
 from sancus.report.run_reader import RunFiles, read
 
@@ -44,7 +44,7 @@ def render(runs: Sequence[RunFiles]) -> str:
     gallery = Gallery()
     body = [
         sections.header(runs, groups),
-        *(part for files in runs for part in sections.warnings(files, named=len(runs) > 1)),
+        *(part for files in runs for part in sections.warnings(files, with_name=len(runs) > 1)),
         *_overview(runs, groups, gallery),
         *_side_by_side("Decisions", groups, raster, gallery, whole=True),
         *_section("Learning", gallery, curves(groups)),
@@ -71,7 +71,7 @@ def render(runs: Sequence[RunFiles]) -> str:
     return join([Markup("<!doctype html>\n"), page, Markup("\n")])
 
 
-def _overview(runs: Sequence[RunFiles], groups: Sequence[Group], gallery: Gallery) -> list[Markup]:
+def _overview(runs: Sequence[RunFiles], groups: Sequence[RunGroup], gallery: Gallery) -> list[Markup]:
     """The comparison where there is one; the time of an epoch."""
     table = sections.comparison(groups) if len(runs) > 1 else []
     heading = "Side by side" if len(runs) > 1 else "Time"
@@ -83,29 +83,35 @@ def _overview(runs: Sequence[RunFiles], groups: Sequence[Group], gallery: Galler
 
 def _side_by_side(
     heading: str,
-    groups: Sequence[Group],
-    make: Callable[[Group], list[Chart]],
+    groups: Sequence[RunGroup],
+    make: Callable[[RunGroup], list[Chart]],
     gallery: Gallery,
     *,
     whole: bool = False,
 ) -> list[Markup]:
     """The same charts of every group; with several groups, each under its name."""
-    made = [(group, make(group)) for group in groups]
-    made = [(group, charts) for group, charts in made if charts]
+    charts_of = [(group, make(group)) for group in groups]
+    charts_of = [(group, charts) for group, charts in charts_of if charts]
     if len(groups) == 1:
-        return _section(heading, gallery, made[0][1] if made else [])
+        return _section(heading, gallery, charts_of[0][1] if charts_of else [])
     if whole:
-        named = [(chart, group.label) for group, charts in made for chart in charts]
+        pairs = [(chart, group.label) for group, charts in charts_of for chart in charts]
         return (
-            [tag("section", tag("h2", heading), gallery.named_grid(named, wide=len(named) < 2))]
-            if named
+            [
+                tag(
+                    "section",
+                    tag("h2", heading),
+                    gallery.named_grid(pairs, wide=len(pairs) < 2),
+                )
+            ]
+            if pairs
             else []
         )
-    kinds = dict.fromkeys(chart.heading for _, charts in made for chart in charts)
+    kinds = dict.fromkeys(chart.heading for _, charts in charts_of for chart in charts)
     parts = []
     for kind in kinds:
-        named = [(c, group.label) for group, charts in made for c in charts if c.heading == kind]
-        parts.append(gallery.named_grid(named))
+        pairs = [(c, group.label) for group, charts in charts_of for c in charts if c.heading == kind]
+        parts.append(gallery.named_grid(pairs))
     return [tag("section", tag("h2", heading), *parts)] if parts else []
 
 
@@ -113,15 +119,15 @@ def _section(heading: str, gallery: Gallery, charts: Sequence[Chart]) -> list[Ma
     return [tag("section", tag("h2", heading), gallery.grid(charts))] if charts else []
 
 
-def _traffic(group: Group) -> list[Chart]:
+def _traffic(group: RunGroup) -> list[Chart]:
     return [*bytes_by_stream(group), *bytes_by_epoch(group.first), *epoch_times(group.first)]
 
 
-def _staleness(group: Group) -> list[Chart]:
+def _staleness(group: RunGroup) -> list[Chart]:
     return [*drift_against_gap(group), *age_histogram(group)]
 
 
-def _ranks(group: Group) -> list[Chart]:
+def _ranks(group: RunGroup) -> list[Chart]:
     return [*cache_memory(group), *payload_matrix(group), *partition_quality(group)]
 
 
@@ -129,9 +135,9 @@ def _details(runs: Sequence[RunFiles]) -> list[Markup]:
     """Tables and settings: open for one run, folded for many."""
     if len(runs) == 1:
         return sections.details(runs[0])
-    folded = []
+    folds = []
     for files in runs:
         inner = sections.details(files)
         if inner:
-            folded.append(tag("details", tag("summary", sections.run_name(files)), *inner, class_="run"))
-    return [tag("section", tag("h2", "Every run"), *folded)] if folded else []
+            folds.append(tag("details", tag("summary", sections.run_name(files)), *inner, class_="run"))
+    return [tag("section", tag("h2", "Every run"), *folds)] if folds else []

@@ -24,18 +24,18 @@ Place = tuple[int, int, int, int]  # epoch, layer, side, owner
 
 def read_rank_logs(folder: Path) -> tuple[Decisions, npt.NDArray[np.float32]] | None:
     """Decisions and drift `[epochs, layers, 2, owners]`; None where no log holds any."""
-    found: dict[Place, tuple[int, float]] = {}
+    decisions_at: dict[Place, tuple[int, float]] = {}
     for path in sorted(folder.glob("rank-*.jsonl")):
         number = re.fullmatch(r"rank-(\d+)\.jsonl", path.name)
         if number is not None and int(number[1]) < MOST:
-            found.update(_decisions_of(path, int(number[1])))
-    if not found:
+            decisions_at.update(_decisions_of(path, int(number[1])))
+    if not decisions_at:
         return None
-    epochs, layers, _, owners = (1 + max(place[axis] for place in found) for axis in range(4))
+    epochs, layers, _, owners = (1 + max(place[axis] for place in decisions_at) for axis in range(4))
     decisions = np.full((epochs, layers, len(DIRECTIONS), owners), UNUSED, np.int8)
     drift = np.full(decisions.shape, np.nan, np.float32)
-    for place, (answer, measured) in found.items():
-        decisions[place], drift[place] = answer, measured
+    for place, (answer, drift_value) in decisions_at.items():
+        decisions[place], drift[place] = answer, drift_value
     return decisions, drift
 
 
@@ -46,8 +46,8 @@ def _decisions_of(path: Path, owner: int) -> Iterator[tuple[Place, tuple[int, fl
             epoch, streams = int(record["epoch"]), list(record["streams"])
             for layer, direction, answer, age, drift in streams:
                 place = (epoch, int(layer), DIRECTIONS.index(direction), owner)
-                measured = float("nan") if age is None or drift is None else float(drift)
+                drift_value = float("nan") if age is None or drift is None else float(drift)
                 if all(0 <= index < MOST for index in place):
-                    yield place, (ANSWERS[answer], measured)
+                    yield place, (ANSWERS[answer], drift_value)
         except (ValueError, TypeError, LookupError, OverflowError):
             continue

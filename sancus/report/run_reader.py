@@ -1,4 +1,4 @@
-"""The files of a run, read forgivingly: a killed run leaves some of them, or half of one.
+"""Reads the files of a run, also of a killed one, which leaves some of them, or half of one.
 
 What cannot be read is left out and said in `missing`; a report shows the rest. Values are looked up
 through `section`, `number` and `numbers`, which answer "nothing" where a file has something else.
@@ -83,7 +83,7 @@ def section(data: Any, *names: str) -> dict[str, Any]:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or nothing."""
+    """`value` if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value
@@ -123,7 +123,7 @@ def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
     except FileNotFoundError:
         missing.append("metrics.jsonl is not there: there are no curves.")
         return []
-    found: dict[float, dict[str, Any]] = {}
+    by_epoch: dict[float, dict[str, Any]] = {}
     bad: list[int] = []
     for place, line in enumerate(lines, start=1):
         if not line.strip():
@@ -133,17 +133,17 @@ def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
         if key is None:
             bad.append(place)
         else:
-            found[key] = section(epoch)
+            by_epoch[key] = section(epoch)
     if bad:
         which = f"line {bad[0]} is" if len(bad) == 1 else f"{len(bad)} lines, the first of them {bad[0]}, are"
         missing.append(f"metrics.jsonl: {which} not a complete record and left out.")
-    if not found:
+    if not by_epoch:
         missing.append("metrics.jsonl has no epoch: there are no curves.")
     else:
-        never = [key for key in EPOCH_KEYS if all(key not in epoch for epoch in found.values())]
+        never = [key for key in EPOCH_KEYS if all(key not in epoch for epoch in by_epoch.values())]
         if never:
             missing.append(f"metrics.jsonl has no {', '.join(never)}: an older version wrote it.")
-    return [found[key] for key in sorted(found)]
+    return [by_epoch[key] for key in sorted(by_epoch)]
 
 
 def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any]:
@@ -154,10 +154,10 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any]
             decisions: Any = arrays.get("decisions")
             drift: Any = arrays.get("drift")
     except FileNotFoundError:
-        logged = read_rank_logs(path.parent / "logs")
-        told = nothing if logged is None else "who sent when is taken from the logs of the ranks."
-        missing.append(f"decisions.npz is not there: {told}")
-        return logged or (None, None)
+        log_arrays = read_rank_logs(path.parent / "logs")
+        source = nothing if log_arrays is None else "who sent when is taken from the logs of the ranks."
+        missing.append(f"decisions.npz is not there: {source}")
+        return log_arrays or (None, None)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         missing.append(f"decisions.npz cannot be read ({error}): {nothing}")
         return None, None

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sancus.report.groups import Group, an_epoch, of_result
+from sancus.report.groups import RunGroup, an_epoch, of_result
 from sancus.report.markup import Markup, plain_table, table, tag
 from sancus.report.run_reader import RunFiles, items, number, numbers, section
 from sancus.report.summary import bill, result, skip_share, title
@@ -51,19 +51,19 @@ def run_name(files: RunFiles) -> str:
     """A run among others: preset, seed, directory."""
     config = section(files.run, "config")
     seed = number(section(config, "training").get("seed"))
-    known = [str(config["preset"])] if config.get("preset") else []
-    known += [f"seed {seed:.0f}"] if seed is not None else []
-    return " · ".join([*known, files.directory.name])
+    words = [str(config["preset"])] if config.get("preset") else []
+    words += [f"seed {seed:.0f}"] if seed is not None else []
+    return " · ".join([*words, files.directory.name])
 
 
-def header(runs: Sequence[RunFiles], groups: Sequence[Group]) -> Markup:
+def header(runs: Sequence[RunFiles], groups: Sequence[RunGroup]) -> Markup:
     """What was run, in one heading and one line; the four numbers that a reader looks for first."""
     run = runs[0].run
     ranks = {number(section(files.run, "hardware").get("ranks")) for files in runs} - {None}
     facts = []
     if ranks:
-        told = " or ".join(count_text(rank) for rank in sorted(rank for rank in ranks if rank is not None))
-        facts.append("1 rank" if told == "1" else f"{told} ranks")
+        counts = " or ".join(count_text(rank) for rank in sorted(rank for rank in ranks if rank is not None))
+        facts.append("1 rank" if counts == "1" else f"{counts} ranks")
     graphs = {str(section(files.run, "graph").get("name")) for files in runs if section(files.run, "graph")}
     for key in ("nodes", "edges", "features", "classes") if len(graphs) < 2 else ():
         value = number(section(run, "graph").get(key))
@@ -79,21 +79,21 @@ def header(runs: Sequence[RunFiles], groups: Sequence[Group]) -> Markup:
     return tag("header", tag("h1", page_title(runs)), tag("p", " · ".join(facts)), switch, note, *tiles)
 
 
-def warnings(files: RunFiles, *, named: bool) -> list[Markup]:
+def warnings(files: RunFiles, *, with_name: bool) -> list[Markup]:
     """What to know before anything else: a loss that was not finite, missing files of a killed run."""
     losses = [epoch["loss"] for epoch in files.epochs if "loss" in epoch]
     bad = sum(number(loss) is None for loss in losses)
-    told = [f"The loss was not finite in {bad} of {len(losses)} epochs."] if bad else []
-    told += files.missing
-    if not told:
+    sentences = [f"The loss was not finite in {bad} of {len(losses)} epochs."] if bad else []
+    sentences += files.missing
+    if not sentences:
         return []
-    points = tag("ul", *(tag("li", sentence) for sentence in told))
-    who = run_name(files) if named else "This run"
+    points = tag("ul", *(tag("li", sentence) for sentence in sentences))
+    who = run_name(files) if with_name else "This run"
     what = "is incomplete." if files.missing else "went wrong."
     return [tag("div", tag("strong", f"{who} {what}"), points, class_="missing", role="note")]
 
 
-def comparison(groups: Sequence[Group]) -> list[Markup]:
+def comparison(groups: Sequence[RunGroup]) -> list[Markup]:
     """One row a group: what it scored and what that cost, against the first."""
     metric = next((str(m) for g in groups if (m := section(g.first.run, "result").get("metric"))), "score")
     head = [
@@ -114,7 +114,7 @@ def comparison(groups: Sequence[Group]) -> list[Markup]:
         rows.append(
             [
                 group.label + (f" ({len(group.runs)} seeds)" if len(group.runs) > 1 else ""),
-                _spread(group.values(of_result("test"))),
+                _mean_and_deviation(group.values(of_result("test"))),
                 _text(wire, bytes_text),
                 _text(ratio, share_text),
                 _text(group.mean(lambda files: skip_share(files.run)), share_text),
@@ -126,7 +126,7 @@ def comparison(groups: Sequence[Group]) -> list[Markup]:
     return [table(COMPARISON, head, rows)] if rows else []
 
 
-def _spread(values: Sequence[float]) -> str:
+def _mean_and_deviation(values: Sequence[float]) -> str:
     """Mean ± standard deviation over seeds."""
     if not values:
         return "–"
@@ -155,7 +155,7 @@ def details(files: RunFiles) -> list[Markup]:
 
 
 def costs(run: dict[str, Any], epochs: Sequence[dict[str, Any]]) -> list[Markup]:
-    """The score and the bill; of a broken run what its epochs tell."""
+    """The score and the bill; where a killed run wrote no bill, the sums over its epochs."""
     rows = [*result(run), *bill(run)]
     if not bill(run):
         ages = [age for age in (number(epoch.get("max_age")) for epoch in epochs) if age is not None]
@@ -174,17 +174,17 @@ def partition(run: dict[str, Any]) -> list[Markup]:
     rows = []
     if values.get("partitioner"):
         rows.append(("partitioner", str(values["partitioner"])))
-    cut, share = number(values.get("edge_cut")), number(values.get("edge_cut_share"))
-    if cut is not None:
+    edge_cut, share = number(values.get("edge_cut")), number(values.get("edge_cut_share"))
+    if edge_cut is not None:
         part = "" if share is None else f" ({share_text(share)} of all edges)"
-        rows.append(("edge cut", count_text(cut) + part))
+        rows.append(("edge cut", count_text(edge_cut) + part))
     for plan, count in section(values, "payload_rows").items():
         if number(count) is not None:
             rows.append((f"rows sent, plan {plan}", f"{count_text(count)} an aggregation"))
     for name in ("rows", "nonzeros"):
-        known = [value for value in numbers(values.get(name)) if value is not None]
-        if sum(known):
-            ratio = max(known) * len(known) / sum(known)
+        values_a_rank = [value for value in numbers(values.get(name)) if value is not None]
+        if sum(values_a_rank):
+            ratio = max(values_a_rank) * len(values_a_rank) / sum(values_a_rank)
             rows.append((f"imbalance of {name}", f"{ratio:.2f} (largest / mean)"))
     return _pairs("Partition", "Measured before training.", rows)
 
@@ -198,17 +198,17 @@ def ranks(run: dict[str, Any]) -> list[Markup]:
         ("share of peak", "cache", "share_of_peak", share_text),
         ("peak memory", "memory", "peak_bytes", bytes_text),
     ]
-    shown = [
+    cell_columns = [
         (name, ["–" if value is None else text(value) for value in numbers(section(run, part).get(key))])
         for name, part, key, text in columns
     ]
-    shown = [column for column in shown if column[1]]
-    count = max((len(cells) for _, cells in shown), default=0)
+    cell_columns = [column for column in cell_columns if column[1]]
+    count = max((len(cells) for _, cells in cell_columns), default=0)
     rows = [
-        [f"rank {rank}", *(cells[rank] if rank < len(cells) else "–" for _, cells in shown)]
+        [f"rank {rank}", *(cells[rank] if rank < len(cells) else "–" for _, cells in cell_columns)]
         for rank in range(count)
     ]
-    return [tag("h2", "Ranks"), table(RANKS, ["", *(name for name, _ in shown)], rows)] if rows else []
+    return [tag("h2", "Ranks"), table(RANKS, ["", *(name for name, _ in cell_columns)], rows)] if rows else []
 
 
 def settings(run: dict[str, Any]) -> list[Markup]:
@@ -286,9 +286,9 @@ def _streams(run: dict[str, Any]) -> list[Markup]:
     for layer, direction in sorted(cells, key=lambda key: (key[0], key[1] != "forward")):
         row = cells[layer, direction]
         total = {key: sum(number(each.get(key)) or 0 for each in row.values()) for key in STREAM_KEYS}
-        shown = [_stream_cell(row[owner]) if owner in row else "–" for owner in owners]
+        owner_cells = [_stream_cell(row[owner]) if owner in row else "–" for owner in owners]
         sums = [_stream_cell(total), bytes_text(total["raw_bytes"])]
-        rows.append([f"layer {layer:.0f} {direction}", *sums, *shown])
+        rows.append([f"layer {layer:.0f} {direction}", *sums, *owner_cells])
     head = ["", "all owners", "raw", *(f"owner {owner:.0f}" for owner in owners)]
     return [tag("h2", "Bytes by layer, direction and owner"), table(STREAMS, head, rows)]
 
@@ -296,6 +296,6 @@ def _streams(run: dict[str, Any]) -> list[Markup]:
 def _stream_cell(stream: dict[str, Any]) -> Markup:
     wire = number(stream.get("wire_bytes"))
     sends, skips = number(stream.get("sends")) or 0, number(stream.get("skips")) or 0
-    decided = f"{count_text(sends)} of {count_text(sends + skips)} sent" if sends + skips else "once"
-    counts = tag("small", decided)
+    decisions = f"{count_text(sends)} of {count_text(sends + skips)} sent" if sends + skips else "once"
+    counts = tag("small", decisions)
     return Markup(tag("span", "–" if wire is None else bytes_text(wire)) + counts)

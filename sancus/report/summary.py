@@ -24,8 +24,8 @@ def title(run: dict[str, Any]) -> str:
     if isinstance(model, dict):
         model = model.get("name")
     graph = section(run, "graph").get("name")
-    known = [name for name in (model, graph) if isinstance(name, str) and name]
-    return " on ".join(known) or "A Sancus run"
+    names = [name for name in (model, graph) if isinstance(name, str) and name]
+    return " on ".join(names) or "A Sancus run"
 
 
 def result(run: dict[str, Any]) -> Rows:
@@ -57,8 +57,8 @@ def bill(run: dict[str, Any]) -> Rows:
         rows.append(("evaluation bytes", f"{bytes_text(evaluation)} in all"))
     for key in ("sends", "skips"):
         _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
-    skipped = skip_share(run)
-    _note(rows, "skips", None if skipped is None else f"{share_text(skipped)} of all decisions")
+    skips = skip_share(run)
+    _note(rows, "skips", None if skips is None else f"{share_text(skips)} of all decisions")
     return rows + _staleness(run) + _time(run) + _memory(run)
 
 
@@ -66,10 +66,10 @@ def _staleness(run: dict[str, Any]) -> Rows:
     """What skipping saved against `always`, and how old and how far off the histories were."""
     communication, total = section(run, "communication"), section(run, "communication", "total")
     rows: Rows = []
-    saved, wire = number(total.get("saved_bytes")), number(total.get("wire_bytes"))
-    if saved is not None and wire is not None and saved + wire:
-        share = share_text(saved / (saved + wire))
-        rows.append(("saved by skipping", f"{bytes_text(saved)} in all ({share} of what always sends)"))
+    saving, wire = number(total.get("saved_bytes")), number(total.get("wire_bytes"))
+    if saving is not None and wire is not None and saving + wire:
+        share = share_text(saving / (saving + wire))
+        rows.append(("saved by skipping", f"{bytes_text(saving)} in all ({share} of what always sends)"))
     age, drift = number(communication.get("max_age")), number(communication.get("max_drift"))
     if age is not None:
         rows.append(("oldest history used", f"{count_text(age)} epochs"))
@@ -132,12 +132,12 @@ def _memory(run: dict[str, Any]) -> Rows:
 
 
 def _mean_and_total(mean: Any, total: Any, text: Callable[[float], str]) -> str | None:
-    known = []
+    texts = []
     if number(mean) is not None:
-        known.append(f"{text(mean)} an epoch")
+        texts.append(f"{text(mean)} an epoch")
     if number(total) is not None:
-        known.append(f"{text(total)} in all")
-    return ", ".join(known) or None
+        texts.append(f"{text(total)} in all")
+    return ", ".join(texts) or None
 
 
 def _times_the_wire(mean: dict[str, Any], total: dict[str, Any]) -> str | None:

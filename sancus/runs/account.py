@@ -16,9 +16,10 @@ from sancus.exchange.figures import run_log
 from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
+from sancus.models.contract import traits_of
 from sancus.runs import directory as runfiles
 from sancus.runs.build import Job
-from sancus.training.trainer import Record
+from sancus.training.consensus import Record
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Account:
         """What this rank holds: peak, histories (measured and predicted), copies for drift and feedback."""
         exchange, config = self.job.trainer.exchange, self.request.config
         predicted = None
-        widths = getattr(self.job.trainer.model, "widths", None)
+        widths = traits_of(self.job.trainer.model).widths
         if widths is not None:
             columns = stream_columns(widths, exchange.savings)
             itemsize = getattr(torch, config.training.dtype).itemsize

@@ -23,8 +23,15 @@ from sancus.comm.probe import choose_broadcast
 from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange, Savings
+from sancus.exchange.constant_input import ConstantInput, ConstantRows
+from sancus.exchange.crossing import Crossing, CrossingSettings
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import to_rank_zero
+from sancus.exchange.labels import LabelInput
+from sancus.exchange.legs import needed
+from sancus.exchange.mover import Mover
+from sancus.exchange.noise import Noise
+from sancus.exchange.savings import Savings
 from sancus.graphs.derive import Total, training_shard, unweighted_shard
 from sancus.graphs.normalise import Normalisation
 from sancus.graphs.shards import Shard, open_shard
@@ -32,15 +39,18 @@ from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.launch.world import World
 from sancus.models.build import Model, find_model, make_model
-from sancus.models.contract import normalisation_of
+from sancus.models.contract import traits_of
 from sancus.models.labels import WithLabels
 from sancus.plans import PLANS, plan_for
 from sancus.plans.base import Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
 from sancus.staleness import POLICIES
-from sancus.training.objective import SPLITS, Task, check_metric, class_weights
-from sancus.training.trainer import Evaluation, Trainer
+from sancus.training.evaluation import Evaluation
+from sancus.training.hidden_labels import HiddenLabels
+from sancus.training.node_task import NodeTask, check_metric, class_weights
+from sancus.training.task import SPLITS, Task
+from sancus.training.trainer import Trainer
 from sancus.watch.board import folder_of
 from sancus.watch.watch import Watch
 
@@ -106,7 +116,8 @@ def make_trainer(
     `model` stands in for the configuration's: a class, or a module that was made already.
     """
     chosen, graph = config.model if model is None else model, shard.manifest["graph"]
-    kind, linear = normalisation_of(find_model(chosen)), getattr(find_model(chosen), "linear", False)
+    traits = traits_of(find_model(chosen))
+    kind, linear = traits.normalisation, traits.linear
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(group))
     with torch.random.fork_rng():
@@ -116,14 +127,26 @@ def make_trainer(
             sizes = {"classes": graph["classes"], "features": graph["features"]}
             made = WithLabels(made, rate=config.training.label_rate, **sizes)
     made = made.to(device, getattr(torch, config.training.dtype))
-    exchange = make_exchange(config, shard, group, device, kind, linear=linear)
-    task = make_task(config, shard, group, device)
-    if not config.training.inductive:
-        return Trainer(made, exchange, task, config.training)
-    seen = training_shard(shard, _total(group))
-    inner = make_exchange(config, seen, group, device, kind, linear=linear)
-    inner_task = make_task(config, seen, group, device)
-    return Trainer(made, inner, inner_task, config.training, Evaluation(exchange, task))
+    whole = trained = make_exchange(config, shard, group, device, kind, linear=linear)
+    scored = task = make_task(config, shard, group, device)
+    if config.training.inductive:
+        subgraph = training_shard(shard, _total(group))
+        trained = make_exchange(config, subgraph, group, device, kind, linear=linear)
+        task = make_task(config, subgraph, group, device)
+    questions: tuple[Task, Task] = (task, scored)
+    if config.training.label_rate:
+        questions = (_hidden_labels(config.training.label_rate, trained, task, scored),) * 2
+    return Trainer(made, trained, questions[0], config.training, Evaluation(whole, questions[1]))
+
+
+def _hidden_labels(rate: float, exchange: FullGraph, task: NodeTask, scored: NodeTask) -> HiddenLabels:
+    """Where labels are input: the task of the training nodes that do not show theirs in an epoch."""
+
+    def shown(rows: torch.Tensor) -> torch.Tensor:
+        assert exchange.labels is not None, "made for a model that takes labels"
+        return exchange.labels.draw(rate, exchange.group.clock.epoch).shown(exchange.nodes[rows])
+
+    return HiddenLabels(task, rate, shown, scored)
 
 
 def make_exchange(
@@ -134,7 +157,7 @@ def make_exchange(
     kind: Normalisation,
     *,
     linear: bool = False,
-) -> Exchange:
+) -> FullGraph:
     """Plan, policies and codecs over one rank's rows of the normalised adjacency.
 
     `linear` models only call `propagate`; `--plan auto` lets sums cross for them.
@@ -151,23 +174,28 @@ def make_exchange(
     input_plan = plan if picks else Halo(operator, bench)
     policies = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
-    return Exchange(
-        plan,
+    crossing = Crossing(
         group,
         {side: build("policy", POLICIES, spec) for side, spec in policies.items()},
         {side: build("codec", CODECS, spec) for side, spec in codecs.items()},
-        input=features,
-        nodes=torch.from_numpy(np.array(shard.nodes)).to(device),
-        labels=_label_input(shard, bench) if config.training.label_rate else None,
-        input_plan=input_plan,
-        savings=Savings(factors.reuse_input, factors.order, factors.skip_input_gradient),
-        agree=factors.agree,
-        clip=factors.clip,
-        feedback=factors.error_feedback,
-        configuration=config.digest(),
-        seed=config.training.seed,
-        epochs=config.training.epochs,
+        needed(plan, group, device),
+        CrossingSettings(
+            agree=factors.agree,
+            feedback=factors.error_feedback,
+            configuration=config.digest(),
+            seed=config.training.seed,
+            epochs=config.training.epochs,
+        ),
+        device,
     )
+    mover = Mover(plan, group, crossing, factors.clip)
+    noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
+    labels = None
+    if config.training.label_rate:
+        rows = ConstantRows(_label_input(shard, bench), noise.nodes, mover, input_plan)
+        labels = LabelInput(rows, config.training.seed)
+    savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
+    return FullGraph(mover, noise, ConstantInput(features, mover, noise, input_plan), labels, savings)
 
 
 def check_agreement(group: Group, config: Config, shard: Shard, device: torch.device) -> None:
@@ -220,7 +248,7 @@ def _label_input(shard: Shard, bench: Workbench) -> SparseMatrix:
     )
 
 
-def make_task(config: Config, shard: Shard, group: Group, device: torch.device) -> Task:
+def make_task(config: Config, shard: Shard, group: Group, device: torch.device) -> NodeTask:
     """Labels and split of the own rows, and the weights of the classes over all ranks."""
     graph, training = shard.manifest["graph"], config.training
     dtype, multilabel = getattr(torch, training.dtype), graph["multilabel"]
@@ -234,7 +262,7 @@ def make_task(config: Config, shard: Shard, group: Group, device: torch.device) 
     if weights is not None:
         count = count if multilabel else float((weights * counts[:-1]).sum())
         weights = weights.to(dtype)
-    return Task(labels, rows, count, weights, training.label_smoothing, auc)
+    return NodeTask(labels, rows, count, weights, training.label_smoothing, auc)
 
 
 def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from sancus.comm.records import broadcast_bytes
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.launch.world import World
+from sancus.models.contract import traits_of
 from sancus.runs import directory as runfiles
 from sancus.runs.build import Job, in_user_order
 from sancus.runs.checkpoints import contents as checkpoint
@@ -35,7 +35,7 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
     job = Job(config, world, backend, shards)
     _load_weights(job, run_dir / runfiles.CHECKPOINTS)
     trainer, exchange = job.trainer, job.trainer.evaluation.exchange
-    embed: Callable[..., Any] | None = getattr(trainer.model, "embed", None)
+    embed = traits_of(trainer.model).embed
     rows = {"logits": trainer.logits()}
     if embed is not None:
         with torch.no_grad(), exchange.exact():
@@ -45,9 +45,8 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
     job.group.close()
     arrays = {name: part.cpu().numpy() for name, part in ordered.items() if part is not None}
     if "logits" in arrays:
-        several = trainer.task.multilabel
-        logits = arrays["logits"]
-        arrays["predictions"] = logits > 0 if several else logits.argmax(axis=1)
+        logits = torch.from_numpy(arrays["logits"])
+        arrays["predictions"] = trainer.task.predictions(logits).numpy()
     return Found(scores, trainer.task.metric, arrays)
 
 

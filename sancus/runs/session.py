@@ -32,7 +32,7 @@ from sancus.runs.checkpoints.store import Checkpoints, Found
 from sancus.runs.logs import RankLog, note_end, open_log
 from sancus.runs.stream_log import StreamLog
 from sancus.trackers.base import Guarded
-from sancus.training.trainer import Record
+from sancus.training.consensus import Record
 from sancus.watch.watch import Watch, patience_of
 
 # What a resumed run may set anew without touching what its histories mean.
@@ -205,7 +205,7 @@ class Session:
         decisions = run_log(trainer.exchange.crossing).decisions
         drift = join_drift(measured, decisions.shape)
         runfiles.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
-        prediction = (logits > 0) if trainer.task.labels.dim() == 2 else logits.argmax(dim=1)
+        prediction = trainer.task.predictions(logits)
         runfiles.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
         runfiles.write_json(out / runfiles.RUN_FILE, run)
         assert self.writer is not None

@@ -24,7 +24,7 @@ from sancus.datasets.home import home
 from sancus.datasets.open import check_source, fingerprint, open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
-from sancus.graphs.order import Order
+from sancus.graphs.order import RowOrder
 from sancus.models import MODELS
 from sancus.models.contract import given_names
 from sancus.partitioners import PARTITIONERS
@@ -69,7 +69,7 @@ def prepare(
     partitioner: str,
     parts: int,
     say: Speaker = SILENT,
-    row_order: Order = "auto",
+    row_order: RowOrder = "auto",
 ) -> Path:
     """The shard directory of `data` in `parts` parts; built if it is not in the cache.
 

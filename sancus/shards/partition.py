@@ -17,7 +17,7 @@ from sancus.datasets.open import open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
-from sancus.graphs.order import Order
+from sancus.graphs.order import RowOrder
 from sancus.graphs.shard_writer import write_shards
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Assignment, Partitioner, assign, splits_of
@@ -47,7 +47,7 @@ def partition(
     say: Speaker,
     *,
     overwrite: bool,
-    row_order: Order = "auto",
+    row_order: RowOrder = "auto",
 ) -> dict[str, Any]:
     """Write the shards of a graph to a directory; what its manifest says of the partition."""
     chosen: Partitioner = build("partitioner", PARTITIONERS, partitioner)
@@ -79,7 +79,7 @@ def build_shards(
     target: Path,
     say: Speaker,
     cover_limit: int = COVER_LIMIT,
-    row_order: Order = "auto",
+    row_order: RowOrder = "auto",
 ) -> None:
     """Partition a graph and write its shards."""
     if parts > graph.nodes:

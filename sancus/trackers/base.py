@@ -15,7 +15,7 @@ Record = Mapping[str, float | int | None]
 
 
 class Tracker(Protocol):
-    """Made on rank 0 with the run's `directory` and its `config`."""
+    """Takes the figures of every epoch; made on rank 0 with the run's `directory` and its `config`."""
 
     def epoch(self, record: Record) -> None:
         """The figures of an epoch, as in `metrics.jsonl`."""
@@ -27,7 +27,7 @@ class Tracker(Protocol):
 
 
 def check_tracker(spec: str | None) -> None:
-    """A tracker that was asked for and cannot be imported is a mistake, found before anything starts."""
+    """Raise a `UserError` before anything starts if the package that a tracker needs is not installed."""
     package = NEEDS.get((spec or "").partition(":")[0])
     if package is not None and find_spec(package) is None:
         raise UserError(
@@ -36,7 +36,7 @@ def check_tracker(spec: str | None) -> None:
 
 
 class Guarded:
-    """A tracker that may fail: it then says so once, and is left out. Without a spec it does nothing."""
+    """A tracker whose failure does not stop the run: it warns once, and is then off; none without a spec."""
 
     def __init__(
         self, spec: str | None, directory: Path | None, config: Mapping[str, Any], say: Callable[[str], None]
@@ -50,7 +50,7 @@ class Guarded:
                 self._give_up(error)
 
     def epoch(self, record: Record) -> None:
-        """Pass it on."""
+        """Pass the figures of an epoch to the tracker."""
         try:
             if self._tracker is not None:
                 self._tracker.epoch(record)
@@ -58,7 +58,7 @@ class Guarded:
             self._give_up(error)
 
     def finish(self, run: Mapping[str, Any]) -> None:
-        """Pass it on."""
+        """Pass the contents of `run.json` to the tracker."""
         try:
             if self._tracker is not None:
                 self._tracker.finish(run)

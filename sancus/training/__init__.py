@@ -1,1 +1,5 @@
-"""Training: the epoch loop, its loss, exact evaluation, checkpoints."""
+"""Training: schedules, steps, how parameters and ranks agree, exact evaluation."""
+
+SCHEDULES: dict[str, str] = {
+    "full": "sancus.training.full:FullBatch",
+}

@@ -1,1 +1,1 @@
-"""Who is everybody waiting for: ranks tell what they do, outside all collectives, so a stall has a name."""
+"""Finds out which rank the others wait for: every rank posts what it does, outside all collectives."""

@@ -1,8 +1,8 @@
-"""Who holds the others up: from the statuses of all ranks to the ones at fault, and a line that says so.
+"""Which rank holds the others up: from the statuses of all ranks to suspects, and a line that names them.
 
-In this order: a rank that failed, a rank that has ended, one that does not run any more (stopped, swapped
-out, or its host is gone), one that has not come to the collective where the others wait, one that computes
-while they do. A rank that only lost the others is never at fault.
+Suspects are looked for in this order: a rank that failed; one whose process is dead; one that does not run
+(stopped, swapped out, or its host is gone); one that has not come to the collective where the others wait;
+one that computes while they wait. A rank that only lost its connection to the others is never a suspect.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sancus.watch.board import Board
-from sancus.watch.process import STOPPED, state_of
+from sancus.watch.process import STATES, state_of
 from sancus.watch.status import Status
 
 SILENT_SECONDS = 2.5  # without a beat, of which there is one a second
@@ -31,37 +31,37 @@ def find_suspects(board: Board, me: Status, waiting: bool = True) -> list[Suspec
     others = {rank: status for rank, status in board.read().items() if rank != me.rank}
     silence = {rank: board.silence(status, me.host) for rank, status in others.items()}
     return (
-        _failed(others)
-        or _ended(others, me, silence)
+        _failures(others)
+        or _deaths(others, me, silence)
         or _not_running(others, me, silence)
         or (_behind(others, me, silence) if waiting else [])
     )
 
 
-def _failed(others: Mapping[int, Status]) -> list[Suspect]:
-    failed = [status for status in others.values() if status.ending == "error"]
-    return [Suspect(status.rank, True, f"failed: {status.error}") for status in failed]
+def _failures(others: Mapping[int, Status]) -> list[Suspect]:
+    statuses = [status for status in others.values() if status.ending == "error"]
+    return [Suspect(status.rank, True, f"failed: {status.error}") for status in statuses]
 
 
-def _ended(others: Mapping[int, Status], me: Status, silence: Mapping[int, float]) -> list[Suspect]:
-    found = []
+def _deaths(others: Mapping[int, Status], me: Status, silence: Mapping[int, float]) -> list[Suspect]:
+    suspects = []
     for rank, status in others.items():
         if status.host == me.host and status.ending == "" and state_of(status) == "Z":
-            found.append(
+            suspects.append(
                 Suspect(rank, True, f"has ended without a word, killed; it was last {status.doing()}")
             )
-    return found
+    return suspects
 
 
 def _not_running(others: Mapping[int, Status], me: Status, silence: Mapping[int, float]) -> list[Suspect]:
-    found = []
+    suspects = []
     for rank, status in others.items():
         if silence[rank] > SILENT_SECONDS and status.ending == "":
             state = state_of(status) if status.host == me.host else None
-            how = STOPPED.get(state or "", "it is stopped, swapped out or cut off")
-            seen = f"last seen {silence[rank]:.0f} s ago on {status.host}, {status.doing()}"
-            found.append(Suspect(rank, False, f"does not run ({how}): {seen}"))
-    return found
+            how = STATES.get(state or "", "it is stopped, swapped out or cut off")
+            last_sign = f"last seen {silence[rank]:.0f} s ago on {status.host}, {status.doing()}"
+            suspects.append(Suspect(rank, False, f"does not run ({how}): {last_sign}"))
+    return suspects
 
 
 def _behind(others: Mapping[int, Status], me: Status, silence: Mapping[int, float]) -> list[Suspect]:
@@ -69,11 +69,11 @@ def _behind(others: Mapping[int, Status], me: Status, silence: Mapping[int, floa
     awaited = me.awaited or me.number
     late = [status for status in others.values() if status.number < awaited and status.ending == ""]
     computing = [status for status in others.values() if status.awaited is None and status.ending == ""]
-    found = []
+    suspects = []
     for status in late or computing:
         seconds = status.posted - status.since + silence[status.rank]
-        found.append(Suspect(status.rank, False, f"has been {status.doing()} for {seconds:.0f} s"))
-    return found
+        suspects.append(Suspect(status.rank, False, f"has been {status.doing()} for {seconds:.0f} s"))
+    return suspects
 
 
 def describe(suspects: list[Suspect]) -> str:

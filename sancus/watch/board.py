@@ -1,9 +1,9 @@
-"""The board: every rank's last status, for all ranks to read at any time.
+"""The board: the last status that every rank posted, for all ranks to read at any time.
 
-Kept in the store where ranks met, or as one small file a rank in a folder that they share: the launcher's
-own for local ranks, the run's `logs/` under MPI. A file has a live part in shared memory beside it, which
-the rank writes at every collective; in a store a status is as old as its last beat. Imports no torch: a
-launcher reads it too.
+It is kept in the store where ranks met, or as one small file a rank in a folder that they share: the
+launcher's own for local ranks, the run's `logs/` under MPI. Beside a file there is a live part in shared
+memory, which the rank writes at every collective; in a store a status is as old as its last post. Imports no
+torch, since a launcher reads it too.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ RENDEZVOUS = "SANCUS_RENDEZVOUS"
 
 
 class Notes(Protocol):
-    """Named notes; see `sancus.comm.notes`."""
+    """Where statuses are kept by name: the part of `sancus.comm.notes` that a board needs."""
 
     def put(self, name: str, content: bytes) -> None:
-        """Leave a note; the one before of the same name is gone."""
+        """Store `content` under `name`, in place of what was there."""
         ...
 
     def get(self, name: str) -> bytes | None:
-        """The last note of a name, or None."""
+        """What was last stored under `name`, or None."""
         ...
 
 
 @runtime_checkable
-class Live(Protocol):
+class LiveNotes(Protocol):
     """Notes that also have shared memory."""
 
     def open_live(self, name: str) -> mmap.mmap:
-        """Memory to write to."""
+        """The shared memory of `name`, to write to."""
         ...
 
     def get_live(self, name: str) -> bytes | None:
-        """What is in it now, or None."""
+        """What the shared memory of `name` holds now, or None."""
         ...
 
 
@@ -54,7 +54,7 @@ class FileNotes:
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, name: str, content: bytes) -> None:
-        """Lost where the disk is full or the folder gone: never a reason to stop a rank."""
+        """Replace the file; where the disk is full or the folder gone the note is lost, and nothing stops."""
         target = self._folder / f"{name}.status"
         partial = self._folder / f".{name}.status"
         try:
@@ -86,17 +86,17 @@ class FileNotes:
 
 
 def folder_of(env: Mapping[str, str]) -> Path | None:
-    """Where the launcher of this rank keeps the board, if it has a folder for it; new for each attempt."""
+    """The folder that this rank's launcher made for the board, a new one at each start; None without one."""
     if WATCH in env:
         return Path(env[WATCH])
     return Path(f"{env[RENDEZVOUS]}.watch") if RENDEZVOUS in env else None
 
 
 class Board:
-    """Statuses of all ranks; also remembers how long each has not moved."""
+    """The statuses of all ranks, and for how long each has posted nothing new."""
 
     def __init__(self, notes: Notes, size: int, host: str = "", since: float = 0.0) -> None:
-        """What was posted on `host` before the moment `since` is of an earlier run, and is passed over."""
+        """Statuses posted on `host` before the time `since` are an earlier run's, and are ignored."""
         self._notes = notes
         self._size = size
         self._host = host
@@ -104,29 +104,29 @@ class Board:
         self._last: dict[int, tuple[int, float]] = {}  # beat of each rank, and when this reader first saw it
 
     def open_live(self, rank: int) -> mmap.mmap | None:
-        """Where a rank writes at every collective, if the board has such a place."""
-        return self._notes.open_live(_name(rank)) if isinstance(self._notes, Live) else None
+        """The shared memory that a rank writes at every collective; None where the board has none."""
+        return self._notes.open_live(_name(rank)) if isinstance(self._notes, LiveNotes) else None
 
     def post(self, status: Status) -> None:
-        """Show everybody."""
+        """Publish a status, with the time and the count of its posts."""
         status.beat += 1
         status.posted = time.time()
         self._notes.put(_name(status.rank), status.to_bytes())
 
     def read(self) -> dict[int, Status]:
         """What every rank last posted; without those that never did."""
-        found: dict[int, Status] = {}
+        statuses: dict[int, Status] = {}
         for rank in range(self._size):
             content = self._notes.get(_name(rank))
             status = Status.from_bytes(content) if content is not None else None
             if status is not None and not (status.host == self._host and status.posted < self._since):
-                live = self._notes.get_live(_name(rank)) if isinstance(self._notes, Live) else None
+                live = self._notes.get_live(_name(rank)) if isinstance(self._notes, LiveNotes) else None
                 if live is not None and len(live) == LIVE.size:
                     status.read_live(live)
-                found[rank] = status
+                statuses[rank] = status
                 if self._last.get(rank, (0, 0.0))[0] != status.beat:
                     self._last[rank] = (status.beat, time.monotonic())
-        return found
+        return statuses
 
     def silence(self, status: Status, host: str) -> float:
         """Seconds since a rank last posted; on another host since this reader saw it post."""

@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.2  # between looks for ranks that have not posted yet
 
 
 class DeathWatch:
-    """Looks on while ranks run on this host; afterwards `who_failed` has a name."""
+    """Watches the processes of local ranks in a thread; after the run `who_failed` names the first to die."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
         """`folder` is the one that ranks find in `SANCUS_WATCH`."""
@@ -42,41 +42,41 @@ class DeathWatch:
             self._thread.join()
 
     def who_failed(self) -> str | None:
-        """`rank 1 failed: …` or `rank 1 was killed …`; None where nothing tells."""
-        posted = self._board.read().values()
-        failed = [status for status in posted if status.ending == "error"]
-        if failed:
-            return f"rank {failed[0].rank} failed: {failed[0].error}"
-        killed = [status for status in self._first if status.ending == ""]
-        if not killed:
+        """`rank 1 failed: …` or `rank 1 was killed …`; None where no rank is known to have died."""
+        statuses = self._board.read().values()
+        failures = [status for status in statuses if status.ending == "error"]
+        if failures:
+            return f"rank {failures[0].rank} failed: {failures[0].error}"
+        deaths = [status for status in self._first if status.ending == ""]
+        if not deaths:
             return None
-        names = " or ".join(f"rank {status.rank}" for status in killed)
-        return f"{names} was killed; it was last {killed[0].doing()}"
+        names = " or ".join(f"rank {status.rank}" for status in deaths)
+        return f"{names} was killed; it was last {deaths[0].doing()}"
 
     def _run(self) -> None:
-        """Until the first rank has ended without a word."""
-        poll, watched = select.poll(), dict[int, int]()  # file descriptor → rank
+        """Wait for the first process that ends, and keep the last status of its rank."""
+        poll, rank_of = select.poll(), dict[int, int]()  # file descriptor → rank
         try:
             while not self._over.is_set() and not self._first:
                 for rank, status in self._board.read().items():
-                    if rank not in watched.values():
-                        self._add(status, poll, watched)
+                    if rank not in rank_of.values():
+                        self._add(status, poll, rank_of)
                 if self._first:
                     return
-                ended = [watched[number] for number, _ in poll.poll(LOOK_SECONDS * 1000)]
-                posted = self._board.read()
-                self._first += [posted[rank] for rank in ended if rank in posted]
+                dead = [rank_of[number] for number, _ in poll.poll(LOOK_SECONDS * 1000)]
+                statuses = self._board.read()
+                self._first += [statuses[rank] for rank in dead if rank in statuses]
         finally:
-            for number in watched:
+            for number in rank_of:
                 os.close(number)
 
-    def _add(self, status: Status, poll: select.poll, watched: dict[int, int]) -> None:
+    def _add(self, status: Status, poll: select.poll, rank_of: dict[int, int]) -> None:
         try:
             number = os.pidfd_open(status.pid)
         except OSError:
             self._first.append(status)
             return
-        watched[number] = status.rank
+        rank_of[number] = status.rank
         if state_of(status) == "Z":
             self._first.append(status)
         else:

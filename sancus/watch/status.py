@@ -15,7 +15,7 @@ NONE = -1
 
 @dataclass
 class Status:
-    """One rank at one moment. Its own clock runs in it; readers compare clocks of one host only."""
+    """What one rank does at one moment. Times are of its host's clock: only readers there compare them."""
 
     rank: int
     host: str
@@ -34,15 +34,15 @@ class Status:
     error: str = ""  # why, in a line
 
     def to_bytes(self) -> bytes:
-        """As it is posted."""
+        """The JSON that is posted."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Status | None:
-        """As it was posted; None for what is none, or is half written."""
+        """The inverse of `to_bytes`; None where the bytes are no status, or half of one."""
         try:
-            read = json.loads(content)
-            return cls(**{item.name: read[item.name] for item in fields(cls)})
+            values = json.loads(content)
+            return cls(**{item.name: values[item.name] for item in fields(cls)})
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -53,7 +53,7 @@ class Status:
         LIVE.pack_into(slot, 0, self.epoch, self.number, what, layer, direction, awaited, self.since)
 
     def read_live(self, slot: bytes) -> None:
-        """The same as another process wrote it; a half-written one misleads for a moment at worst."""
+        """Take over what another process wrote with `write_live`; a torn read is wrong for a moment only."""
         epoch, number, what, layer, direction, awaited, since = LIVE.unpack(slot)
         self.epoch, self.number, self.since = epoch, number, since
         self.what = what.rstrip(b"\0").decode(errors="replace")

@@ -1,11 +1,11 @@
-"""The watch of a rank: posts what the rank does, says who holds it up, and completes the story of a failure.
+"""The watch of a rank: posts its status, says whom it waits for, and adds to an error who caused it.
 
 A thread posts the status once a second, so a rank whose process is stopped is seen by its beat standing
 still, while one that is stuck in its own code beats on and does not come to where the others wait. Nothing
 here ever ends a run: that is the transport's timeout.
 
     with Watch(world.rank, world.size, patience_of(timeout), say) as watch:
-        watch.follow(transport, folder)
+        watch.follow(group, folder)
 
 """
 
@@ -51,10 +51,10 @@ class Watch(Observer):
         self._say = say
         self._board: Board | None = None
         self._posting = threading.Lock()
-        self._stopped = threading.Event()
+        self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._next_words = patience  # how long a wait must last before the next line
-        self._told: tuple[int, int] | None = None  # who was waited for, and in which collective
+        self._announcement: tuple[int, int] | None = None  # who was waited for, and in which collective
         self._live: mmap.mmap | None = None
         self._cut_off = False  # from the board: there is nobody to tell
 
@@ -64,7 +64,7 @@ class Watch(Observer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The others learn at once how this rank ended."""
+        """Post how this rank ended, so that the others learn it at once."""
         if self._cut_off:
             return
         self._stop()
@@ -78,7 +78,10 @@ class Watch(Observer):
         _within(EXPLAIN_SECONDS, self._post)
 
     def follow(self, group: Group, folder: Path | None) -> None:
-        """Observe a transport; the board is in `folder`, or in the store where ranks met, or comes later."""
+        """Observe a group's collectives; the board is in `folder`, else in the store where ranks met.
+
+        MPI has no such store: its board begins with `use_folder`.
+        """
         group.observer = self
         notes = FileNotes(folder) if folder is not None else group.notes()
         if notes is not None:
@@ -129,7 +132,10 @@ class Watch(Observer):
             self.status.write_live(self._live)
 
     def explain(self, message: str) -> str:
-        """Who is at fault, as soon as that is known: a posted error, an ended process, a missing beat."""
+        """The message of a failed collective, with the rank that caused it.
+
+        Waits a few seconds for evidence: a posted error, a dead process, a missing beat.
+        """
         self.status.ending = "lost"
         suspects: list[Suspect] = []
         self._cut_off = not _within(2 * EXPLAIN_SECONDS, lambda: suspects.extend(self._investigate()))
@@ -151,7 +157,7 @@ class Watch(Observer):
         return at_first
 
     def _run(self) -> None:
-        while not self._stopped.wait(BEAT_SECONDS):
+        while not self._end.wait(BEAT_SECONDS):
             self._post()
             self._look()
 
@@ -164,38 +170,38 @@ class Watch(Observer):
         """Say for whom this rank waits, at growing intervals, and when that is over."""
         assert self._board is not None
         status = self.status
-        awaited, waited = status.awaited, time.time() - status.since
-        if self._told is not None and awaited != self._told[1]:
+        awaited, seconds = status.awaited, time.time() - status.since
+        if self._announcement is not None and awaited != self._announcement[1]:
             self._welcome()
-        if awaited is None or waited < self._next_words or status.ending:
+        if awaited is None or seconds < self._next_words or status.ending:
             return
         suspects = [] if self._another_speaks() else find_suspects(self._board, status)
         if suspects:
-            self._next_words = 2 * waited
-            self._told = (suspects[0].rank, awaited)
-            self._say(f"waiting for {waited:.0f} s in collective {awaited}: {describe(suspects)}")
+            self._next_words = 2 * seconds
+            self._announcement = (suspects[0].rank, awaited)
+            self._say(f"waiting for {seconds:.0f} s in collective {awaited}: {describe(suspects)}")
 
     def _welcome(self) -> None:
-        """A wait that was told of is over."""
-        if self._told is not None:
-            self._say(f"rank {self._told[0]} is back; the run goes on")
-            self._told, self._next_words = None, self._patience
+        """If a wait was announced, say that it is over."""
+        if self._announcement is not None:
+            self._say(f"rank {self._announcement[0]} is back; the run goes on")
+            self._announcement, self._next_words = None, self._patience
 
     def _another_speaks(self) -> bool:
-        """The lowest rank that waits speaks for all."""
+        """Whether a lower rank waits too: only the lowest one says so, so that a stall is reported once."""
         assert self._board is not None
         lower = [other for rank, other in self._board.read().items() if rank < self.status.rank]
         waiting = [other for other in lower if other.awaited is not None and other.ending == ""]
         return any(self._board.silence(other, self.status.host) < SILENT_SECONDS for other in waiting)
 
     def _stop(self) -> None:
-        self._stopped.set()
+        self._end.set()
         if self._thread is not None and self._thread is not threading.current_thread() and not self._cut_off:
             self._thread.join(2 * BEAT_SECONDS)
 
 
 def _within(seconds: float, action: Callable[[], None]) -> bool:
-    """Do it, but do not wait for ever: a store may have gone with its host. Whether it was done."""
+    """Run `action` for at most so many seconds, as a store may be gone with its host; True if it finished."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(seconds)

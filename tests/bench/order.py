@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.datasets.open import open_graph
-from sancus.graphs.order import Order, block_order, hit_rate, permuted
+from sancus.graphs.order import RowOrder, block_order, hit_rate, permute
 from sancus.partitioners.metis import Metis
 from tests.bench.cases import Run, products
 from tests.bench.table import interleaved
@@ -25,14 +25,14 @@ LEAST_WORK = 200_000_000  # entries × columns of one measurement: a small produ
 
 
 def first_block(
-    adjacency: sp.csr_array, assignment: np.ndarray, parts: int, how: Order
+    adjacency: sp.csr_array, assignment: np.ndarray, parts: int, how: RowOrder
 ) -> tuple[sp.csr_array, float]:
     """`A_00` in an order, and the seconds that finding the order took."""
     start = time.perf_counter()
     order = block_order(adjacency, assignment, parts, how)
     seconds = time.perf_counter() - start
     rows = np.count_nonzero(assignment == 0)
-    block = sp.csr_array(permuted(adjacency, order)[:rows, :rows])
+    block = sp.csr_array(permute(adjacency, order)[:rows, :rows])
     block.data = block.data.astype(np.float32)
     return block, seconds
 
@@ -51,7 +51,7 @@ def compare(data: str, flags: argparse.Namespace) -> None:
     """One graph in all orders, at all widths."""
     adjacency = sp.csr_array(open_graph(data).adjacency)
     assignment = Metis().assign(adjacency, flags.parts)
-    found = {how: first_block(adjacency, assignment, flags.parts, how) for how in get_args(Order)}
+    found = {how: first_block(adjacency, assignment, flags.parts, how) for how in get_args(RowOrder)}
     given = found["given"][0]
     kept = np.array_equal(found["auto"][0].indices, given.indices)
     print(

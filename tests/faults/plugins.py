@@ -13,7 +13,8 @@ import torch
 
 from sancus.codecs.base import Moment
 from sancus.codecs.full import FullPrecision
-from sancus.exchange.exchange import Exchange, Rowlike
+from sancus.exchange.full_graph import FullGraph
+from sancus.kernels.summed import Rowlike
 from sancus.models.gcn import GCN
 from sancus.staleness.base import Replicated, View
 
@@ -34,7 +35,7 @@ def mark() -> None:
 class _Faulty(GCN):
     """A GCN that does something else in one pass of one rank."""
 
-    def forward(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def forward(self, x: Rowlike, exchange: FullGraph) -> torch.Tensor:
         now = self.strikes() and exchange.group.clock.epoch == int(os.environ["FAULT_EPOCH"])
         if now and exchange.group.rank == int(os.environ["FAULT_RANK"]):
             mark()
@@ -44,21 +45,21 @@ class _Faulty(GCN):
     def strikes(self) -> bool:
         return self.training
 
-    def fault(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def fault(self, x: Rowlike, exchange: FullGraph) -> torch.Tensor:
         raise NotImplementedError
 
 
 class Raises(_Faulty):
     """Has a bug."""
 
-    def fault(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def fault(self, x: Rowlike, exchange: FullGraph) -> torch.Tensor:
         raise ZeroDivisionError("I cannot stand this epoch")
 
 
 class Waits(_Faulty):
     """Waits until a file is there: `FAULT_FILE`."""
 
-    def fault(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def fault(self, x: Rowlike, exchange: FullGraph) -> torch.Tensor:
         deadline = time.monotonic() + PATIENCE
         while not Path(os.environ["FAULT_FILE"]).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -73,7 +74,7 @@ class NotFinite(_Faulty):
     def strikes(self) -> bool:
         return self.training == (os.environ["FAULT_WHERE"] != "evaluation")
 
-    def fault(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def fault(self, x: Rowlike, exchange: FullGraph) -> torch.Tensor:
         where = os.environ["FAULT_WHERE"]
         if where == "gradient":
             last = list(self.parameters())[-1]
@@ -90,7 +91,7 @@ class NotFinite(_Faulty):
 class Diverges(_Faulty):
     """One weight changes on one rank alone."""
 
-    def fault(self, x: Rowlike, exchange: Exchange) -> torch.Tensor:
+    def fault(self, x: Rowlike, exchange: FullGraph) -> torch.Tensor:
         with torch.no_grad():
             next(iter(self.parameters())).view(-1)[0] += 1e-3
         return GCN.forward(self, x, exchange)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph
 from sancus.kernels.matrix import SparseMatrix
 from sancus.models.gcn import GCN
 
@@ -15,7 +15,7 @@ from sancus.models.gcn import GCN
 class RaisesOnOne(GCN):
     """A GCN that cannot stand rank 1."""
 
-    def forward(self, x: torch.Tensor | SparseMatrix, exchange: Exchange) -> torch.Tensor:
+    def forward(self, x: torch.Tensor | SparseMatrix, exchange: FullGraph) -> torch.Tensor:
         if exchange.group.rank == 1:
             raise ZeroDivisionError("I cannot stand this rank")
         return super().forward(x, exchange)
@@ -24,7 +24,7 @@ class RaisesOnOne(GCN):
 class RaisesEverywhere(GCN):
     """A GCN with a bug."""
 
-    def forward(self, x: torch.Tensor | SparseMatrix, exchange: Exchange) -> torch.Tensor:
+    def forward(self, x: torch.Tensor | SparseMatrix, exchange: FullGraph) -> torch.Tensor:
         raise ZeroDivisionError("I have a bug")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.engine import results, runner, tables
 from experiments.engine.experiment import NO_LINK, Case, Experiment, Place, names, read
-from experiments.engine.figures import COUNTED
+from experiments.engine.figures import COUNTED_BYTES
 from experiments.network.hosts import Network, bits_per_second, unavailable
 from experiments.network.launch import run_ranks
 from sancus.errors import UserError
@@ -80,7 +80,7 @@ def test_the_kernel_counts_what_we_count(found: list[dict[str, Any]]) -> None:
     epochs, links = found[0]["epochs"], found[0]["link_bytes"]
     assert len(epochs) == len(links) == 5
     for epoch, link in list(zip(epochs, links, strict=True))[1:]:
-        counted = sum(epoch[name] for name in COUNTED)
+        counted = sum(epoch[name] for name in COUNTED_BYTES)
         assert counted > 1e6
         assert 0 <= link / counted - 1 < FEW_PERCENT, (epoch["epoch"], counted, link)
 
@@ -150,7 +150,7 @@ def test_torchrun_starts_a_rank_on_every_host(tmp_path: Path) -> None:
     described = read_run(out)
     assert described["hardware"]["host"] == "host0" and described["hardware"]["backend"] == "gloo"
     total = described["communication"]["total"]
-    counted = sum(total[name] for name in (*COUNTED, "probe_bytes"))
+    counted = sum(total[name] for name in (*COUNTED_BYTES, "probe_bytes"))
     assert counted < sent < counted * (1 + FEW_PERCENT) + 100_000  # the rendezvous and the last gathers
 
 

@@ -12,7 +12,7 @@ import torch
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry, Stream
 from sancus.config.settings import Config, FactorSettings
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph
 from sancus.graphs.shards import open_shard
 from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
@@ -23,7 +23,7 @@ RANKS = 3
 BACKENDS = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 
-def prepare(group: Group, folder: str, plan: str) -> Exchange:
+def prepare(group: Group, folder: str, plan: str) -> FullGraph:
     factors = FactorSettings(plan=plan, staleness="pipelined", backward="pipelined")
     config = Config(factors=factors, training=TrainingSettings(dtype="float64"))
     shard = open_shard(Path(folder), group.rank)
@@ -69,10 +69,10 @@ def interleave(group: Group, folder: str) -> bool:
     same = True
     for epoch in range(5):
         exchange.begin_epoch(epoch)
-        stale = exchange.aggregate((nodes + epoch)[:, None], 0, "forward")
+        stale = exchange.mover.aggregate((nodes + epoch)[:, None], 0, "forward")
         with exchange.exact():
-            fresh = exchange.aggregate((nodes + epoch)[:, None], 0, "forward")
-            before = exchange.aggregate((nodes + max(0, epoch - 1))[:, None], 0, "forward")
+            fresh = exchange.mover.aggregate((nodes + epoch)[:, None], 0, "forward")
+            before = exchange.mover.aggregate((nodes + max(0, epoch - 1))[:, None], 0, "forward")
         total = torch.ones(3, dtype=torch.float64)
         group.all_reduce(total)
         own = exchange.plan.forward.diagonal.apply((nodes + epoch)[:, None])
@@ -102,7 +102,7 @@ def miscount(group: Group, folder: str, plan: str) -> str:
         exchange.begin_epoch(epoch)
         slip = int(epoch == 2 and group.rank == 1)
         group.number += slip
-        exchange.aggregate(rows, 0, "forward")
+        exchange.mover.aggregate(rows, 0, "forward")
         group.number -= slip
     return "no error"
 
@@ -125,7 +125,7 @@ def vanish(group: Group, folder: str) -> str:
         exchange.begin_epoch(epoch)
         if epoch == 2 and group.rank == 1:
             os._exit(9)
-        exchange.aggregate(rows, 0, "forward")
+        exchange.mover.aggregate(rows, 0, "forward")
     return "no error"
 
 

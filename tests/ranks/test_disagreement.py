@@ -14,7 +14,7 @@ from sancus.comm.errors import CommError, DisagreementError
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
-from sancus.exchange.exchange import Exchange
+from sancus.exchange.full_graph import FullGraph
 from sancus.graphs.shards import open_shard
 from sancus.runs.build import check_agreement, make_trainer
 from sancus.staleness.base import Replicated, View
@@ -37,7 +37,7 @@ class Rogue(Replicated):
         return view.epoch == 2 and self.rank == self.rogue
 
 
-def prepare(group: Group, folder: str, plan: str) -> Exchange:
+def prepare(group: Group, folder: str, plan: str) -> FullGraph:
     config = Config(factors=FactorSettings(plan=plan), training=TrainingSettings(dtype="float64"))
     shard = open_shard(Path(folder), group.rank)
     return make_trainer(config, shard, group, torch.device("cpu")).exchange
@@ -52,7 +52,7 @@ def differ(group: Group, folder: str, plan: str, rogue: int) -> str:
     h = torch.ones(len(exchange.nodes), 4, dtype=torch.float64)
     for epoch in range(2):
         exchange.begin_epoch(epoch)
-        exchange.aggregate(h, 0, "forward")
+        exchange.mover.aggregate(h, 0, "forward")
     try:
         exchange.begin_epoch(2)
     except DisagreementError as error:
@@ -68,7 +68,7 @@ def slip(group: Group, folder: str, plan: str, rogue: int) -> str:
     rows = torch.full((len(exchange.nodes), 4), float(group.rank), dtype=torch.float64)
     for layer in range(3):
         if not (group.rank == rogue and layer == 1):
-            exchange.aggregate(rows + 10.0 * layer, layer, "forward")
+            exchange.mover.aggregate(rows + 10.0 * layer, layer, "forward")
     return "no error"
 
 

@@ -1,4 +1,4 @@
-"""`Exchange.rows`: own and received rows, differentiable across ranks, for content-weighted edges."""
+"""`FullGraph.rows`: own and received rows, differentiable across ranks, for content-weighted edges."""
 
 from __future__ import annotations
 

@@ -371,7 +371,7 @@ def test_pieces_of_text_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_large_arrays_stay_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = example(directed=True)
     path = write_npz(tmp_path / "tiny.npz", graph)
-    monkeypatch.setattr(archive, "MAPPED", 1)
+    monkeypatch.setattr(archive, "MAP_FROM", 1)
     read = open_graph(str(path))
     assert isinstance(read.features, np.memmap)
     assert_same(read, graph)

@@ -27,8 +27,8 @@ from sancus.exchange.crossing import CrossingSettings
 from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
-from sancus.exchange.exchange import Exchange
 from sancus.exchange.figures import run_log
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.history import History
 from sancus.exchange.state import State
 from sancus.kernels import KERNELS
@@ -302,7 +302,7 @@ def test_a_rank_in_another_epoch_is_named() -> None:
 # The whole exchange, on threads
 
 
-def exchange_of(group: Group, folder: Path, **factors: Any) -> Exchange:
+def exchange_of(group: Group, folder: Path, **factors: Any) -> FullGraph:
     config = Config(
         factors=FactorSettings(kernel="torch", broadcast="library", **factors),
         shape=ModelSettings(hidden=4),
@@ -323,10 +323,10 @@ def test_aggregate_uses_history_on_skip_and_own_rows_fresh(plan: str, tmp_path: 
         for epoch in range(3):
             exchange.begin_epoch(epoch)
             rows = exchange.nodes.double()[:, None] + 100.0 * epoch
-            outputs.append(exchange.aggregate(rows, 1, "forward"))
+            outputs.append(exchange.mover.aggregate(rows, 1, "forward"))
             rows.fill_(math.nan)  # whoever still looks at this buffer would show it
         with exchange.exact():
-            outputs.append(exchange.aggregate(exchange.nodes.double()[:, None] + 7.0, 1, "forward"))
+            outputs.append(exchange.mover.aggregate(exchange.nodes.double()[:, None] + 7.0, 1, "forward"))
         return exchange.nodes, outputs
 
     everyone = results(run_threads(3, run))
@@ -373,7 +373,7 @@ def test_clip_holds_the_own_rows_to_root_p_times_the_threshold(tmp_path: Path) -
         exchange = exchange_of(group, folder, clip=0.5)
         exchange.begin_epoch(0)
         rows = torch.ones(len(exchange.nodes), 2).double() * (5.0 if group.rank else 0.01)
-        return exchange.nodes, rows, exchange.aggregate(rows, 1, "backward")
+        return exchange.nodes, rows, exchange.mover.aggregate(rows, 1, "backward")
 
     everyone = results(run_threads(2, run))
     whole = torch.zeros(graph.nodes, 2).double()
@@ -419,7 +419,7 @@ def test_drift_is_measured_from_what_receivers_decoded(plan: str, tmp_path: Path
         exchange = exchange_of(group, folder, reuse_input=False, **settings)
         rows = torch.sin(exchange.nodes.double()[:, None] * torch.arange(1.0, 7.0))
         exchange.begin_epoch(0)
-        exchange.aggregate(rows, 1, "forward")
+        exchange.mover.aggregate(rows, 1, "forward")
         own, other = (Stream(1, "forward", rank) for rank in (group.rank, 1 - group.rank))
         leg = exchange.plan.forward
         meant = leg.make[1 - group.rank].apply(rows)
@@ -451,7 +451,7 @@ def test_an_older_checkpoint_with_counters_of_its_own_is_still_read(two_shards: 
         rows = torch.ones(len(exchange.nodes), 3, dtype=torch.float64)
         for epoch in range(3):
             exchange.begin_epoch(epoch)
-            exchange.aggregate(rows * (1 + epoch), 0, "forward")
+            exchange.mover.aggregate(rows * (1 + epoch), 0, "forward")
         state = exchange.crossing.state()
         assert {name.split("/")[0] for name in state.tensors} == {"history", "drift", "residual"}
         assert "sequence" not in state.plain and "agreement" not in state.plain
@@ -464,7 +464,7 @@ def test_an_older_checkpoint_with_counters_of_its_own_is_still_read(two_shards: 
         outcomes = []
         for each in (exchange, resumed):
             each.begin_epoch(3)
-            outcomes.append(each.aggregate(rows * 9, 0, "forward"))
+            outcomes.append(each.mover.aggregate(rows * 9, 0, "forward"))
         assert torch.equal(*outcomes)
         assert exchange.crossing.figures().streams == resumed.crossing.figures().streams
 
@@ -478,7 +478,7 @@ def test_figures_of_an_epoch(two_shards: Path) -> None:
         answers = []
         for epoch in range(3):
             exchange.begin_epoch(epoch)
-            exchange.aggregate(rows, 0, "forward")
+            exchange.mover.aggregate(rows, 0, "forward")
             figures = exchange.crossing.figures()
             answers.append((figures.sends, figures.skips, figures.max_age))
             (own,) = figures.streams

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from sancus.config.settings import FactorSettings
 from sancus.errors import UserError
-from sancus.graphs.order import ROWS_IN_CACHE, Order, block_order, hit_rate
+from sancus.graphs.order import ROWS_IN_CACHE, RowOrder, block_order, hit_rate
 from sancus.graphs.shard_writer import write_shards
 from sancus.graphs.shards import open_shard
 from sancus.shards.cache import prepare
 from tests.helpers.graphs import awkward_graph
 
-ORDERS = get_args(Order)
+ORDERS = get_args(RowOrder)
 
 
 def communities(nodes: int, size: int, degree: int, seed: int = 0) -> sp.csr_array:
@@ -43,7 +43,7 @@ def shuffled(matrix: sp.csr_array, seed: int = 1) -> sp.csr_array:
     nodes=st.integers(1, 60), parts=st.integers(1, 5), entries=st.integers(0, 200), seed=st.integers(0, 99)
 )
 @pytest.mark.parametrize("how", ORDERS)
-def test_every_row_stays_in_its_part(how: Order, nodes: int, parts: int, entries: int, seed: int) -> None:
+def test_every_row_stays_in_its_part(how: RowOrder, nodes: int, parts: int, entries: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     row, col = random.integers(0, nodes, (2, entries))
     adjacency = sp.csr_array((np.ones(entries), (row, col)), shape=(nodes, nodes))
@@ -59,7 +59,7 @@ def test_given_is_the_users_order() -> None:
 
 
 @pytest.mark.parametrize("how", ["auto", "rcm", "metis"])
-def test_a_shuffled_graph_is_put_in_order(how: Order) -> None:
+def test_a_shuffled_graph_is_put_in_order(how: RowOrder) -> None:
     matrix = shuffled(communities(5 * ROWS_IN_CACHE, 400, 8))
     order = block_order(matrix, np.zeros(matrix.shape[0], np.int64), 1, how)
     assert hit_rate(matrix, order) > hit_rate(matrix) + 0.3
@@ -123,4 +123,4 @@ def test_the_cache_keeps_orders_apart(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_flag_knows_every_order() -> None:
-    assert get_type_hints(FactorSettings)["row_order"] == Order
+    assert get_type_hints(FactorSettings)["row_order"] == RowOrder

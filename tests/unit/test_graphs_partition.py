@@ -83,7 +83,7 @@ def test_shards_are_the_same_however_they_are_streamed(
     whole = cut(graph, "random", 3, tmp_path / "whole")
     monkeypatch.setattr(csr_pieces, "__defaults__", (5,))
     monkeypatch.setattr(pieces.row_pieces, "__defaults__", (20,))
-    monkeypatch.setattr("sancus.graphs.shard_writer.TURNED_ENTRIES", 7)
+    monkeypatch.setattr("sancus.graphs.shard_writer.TRANSPOSE_ENTRIES", 7)
     monkeypatch.setattr("sancus.graphs.shard_writer.OPEN_FILES", 2)
     if variant != "sparse":
         mapped = spool([graph.features[:9], graph.features[9:]], "features")

@@ -29,7 +29,7 @@ def rows_of(n: int, columns: int, seed: int, spread: float = 1.0) -> torch.Tenso
     return torch.randn(n, columns, generator=random) * spread
 
 
-def decoded(packed: bits.Packed, width: int, columns: int) -> torch.Tensor:
+def decoded(packed: bits.PackedRows, width: int, columns: int) -> torch.Tensor:
     return bits.unpack(packed.data, packed.zero, packed.scale, width, columns)
 
 
@@ -80,10 +80,10 @@ def test_every_instruction_set_gives_the_same_bits(width: int, isa: int) -> None
     older = replace(loaded, isa=isa)
     for columns in (1, 7, 8, 63, 64, 65, 200):
         x, row_ids = rows_of(20, columns, 3), torch.arange(20)
-        packed = calls.pack(x, width, 5, row_ids, loaded=older)
+        packed = calls.pack(x, width, 5, row_ids, native=older)
         assert same(packed, bits_torch.pack(x, width, 5, row_ids))
         out = torch.empty(20, columns)
-        calls.unpack(*packed[:3], width, out, loaded=older)
+        calls.unpack(*packed[:3], width, out, native=older)
         assert same((out,), (bits_torch.unpack(*packed[:3], width, columns),))
 
 

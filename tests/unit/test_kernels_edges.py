@@ -173,9 +173,9 @@ def test_threads_and_instruction_sets() -> None:
     assert expected is not None
     for isa in range(library.library().isa):
         older = replace(library.library(), isa=isa)
-        score = calls.sddmm(pattern, left, right, 4, loaded=older)
-        share = calls.edge_softmax(matrix.crow, expected[0], loaded=older)
-        back = calls.edge_softmax_backward(matrix.crow, expected[1], expected[0], loaded=older)
+        score = calls.sddmm(pattern, left, right, 4, native=older)
+        share = calls.edge_softmax(matrix.crow, expected[0], native=older)
+        back = calls.edge_softmax_backward(matrix.crow, expected[1], expected[0], native=older)
         for a, b in zip(expected, (score, share, back), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 

@@ -44,7 +44,7 @@ def test_every_instruction_set_drops_what_torch_drops(
         expected = masks.drop(h, some, share)
     for isa in range(library().isa + 1):
         loaded = replace(library(), isa=isa)
-        dropped = calls.drop(h, some, masks.bucket(share), 1 / (1 - share), loaded=loaded)
+        dropped = calls.drop(h, some, masks.bucket(share), 1 / (1 - share), native=loaded)
         assert torch.equal(dropped, expected), isa
 
 
@@ -77,7 +77,7 @@ def test_entries_are_dropped_as_in_the_dense_matrix(
             some,
             masks.bucket(share),
             scale,
-            loaded=replace(library(), isa=isa),
+            native=replace(library(), isa=isa),
         )
         for got, wanted in zip(kept, (expected.crow, expected.col, expected.value), strict=True):
             assert torch.equal(got, wanted.to(got.dtype)), isa

@@ -100,7 +100,7 @@ def test_every_instruction_set(isa: int, dtype: torch.dtype, index: torch.dtype)
     matrix = replace(matrix, col=matrix.col.to(index))
     for width in WIDTHS:
         dense = torch.randn(50, width, dtype=dtype)
-        assert_close(product(matrix, dense, loaded=older), exact(matrix, dense))
+        assert_close(product(matrix, dense, native=older), exact(matrix, dense))
 
 
 @given(rows_=st.integers(1, 30), heads=st.integers(1, 5), width=st.integers(1, 20), seed=st.integers(0, 999))

@@ -48,12 +48,12 @@ def losses_of(group: Group, shards: list[Shard], **factors: Any) -> list[float]:
 
 def test_draws_are_of_the_node_and_anew_every_epoch() -> None:
     nodes = torch.arange(20_000)
-    draws = [LabelDraw(0.3, 1, epoch).chosen(nodes) for epoch in range(3)]
+    draws = [LabelDraw(0.3, 1, epoch).shown(nodes) for epoch in range(3)]
     for draw in draws:
         assert abs(draw.double().mean().item() - 0.3) < 0.02
     assert (draws[0] & draws[1]).double().mean().item() == pytest.approx(0.09, abs=0.01)
-    assert torch.equal(LabelDraw(0.3, 1, 0).chosen(nodes[50:60]), draws[0][50:60])
-    assert LabelDraw(1.0, 1, 0).chosen(nodes).all()
+    assert torch.equal(LabelDraw(0.3, 1, 0).shown(nodes[50:60]), draws[0][50:60])
+    assert LabelDraw(1.0, 1, 0).shown(nodes).all()
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -90,7 +90,7 @@ def test_a_gcn_with_labels_equals_its_formula(tmp_path: Path) -> None:
     a, x = dense_adjacency(graph, "symmetric"), dense_features(graph)
     labels = torch.from_numpy(np.array(graph.labels))
     train = torch.from_numpy(np.array(graph.train_mask))
-    shown = train & LabelDraw(RATE, 0, 0).chosen(torch.arange(len(x)))
+    shown = train & LabelDraw(RATE, 0, 0).shown(torch.arange(len(x)))
     assert shown.any() and not shown[train].all()
 
     def expected(visible: torch.Tensor) -> torch.Tensor:
@@ -113,8 +113,8 @@ def test_the_score_of_training_nodes_never_sees_their_labels(tmp_path: Path) -> 
     def counted(group: Group) -> tuple[float, int, int]:
         trainer = trainer_of(group, shards)
         trainer.train_epoch(0)
-        rows = trainer.task.rows["train"]
-        shown = trainer.exchange.label_draw(RATE).chosen(trainer.exchange.nodes[rows])
+        rows = trainer.task.rows_needed("train")
+        shown = trainer.exchange.labels.draw(RATE, 0).shown(trainer.exchange.nodes[rows])
         return trainer.evaluate()[0, 1].item(), int((~shown).sum()), len(rows)
 
     scored, hidden, all_of_them = results(run_threads(1, counted))[0]

@@ -28,7 +28,7 @@ from sancus.models.pyg import PyGLayer
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
 from sancus.training.auc import mean_roc_auc
-from sancus.training.objective import check_metric
+from sancus.training.node_task import check_metric
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of

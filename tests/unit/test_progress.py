@@ -64,10 +64,10 @@ def test_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     pace = progress.Pace()
-    assert pace.left({"epoch": 10}, 31) == ""
+    assert pace.remaining({"epoch": 10}, 31) == ""
     now = 120.0
-    assert pace.left({"epoch": 20}, 31) == "20.0 s"
-    assert pace.left({"epoch": 30}, 31) == ""
+    assert pace.remaining({"epoch": 20}, 31) == "20.0 s"
+    assert pace.remaining({"epoch": 30}, 31) == ""
 
 
 def test_quiet_and_no_terminal() -> None:

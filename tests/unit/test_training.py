@@ -36,8 +36,9 @@ from sancus.runs.build import make_trainer
 from sancus.runs.checkpoints import contents as checkpoint
 from sancus.runs.checkpoints import durable
 from sancus.runs.checkpoints.store import Checkpoints, Found
-from sancus.training.objective import SPLITS, Task
+from sancus.training.node_task import NodeTask
 from sancus.training.settings import TrainingSettings
+from sancus.training.task import SPLITS
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
 
@@ -64,10 +65,10 @@ def trainer_of(
 # Objective
 
 
-def task_of(labels: torch.Tensor, split: np.ndarray[Any, Any], own: list[int]) -> Task:
+def task_of(labels: torch.Tensor, split: np.ndarray[Any, Any], own: list[int]) -> NodeTask:
     """The task of a rank that owns some of the nodes; `split[v]` is 0, 1, 2 or 3 for none."""
     rows = {name: torch.from_numpy(np.flatnonzero(split[own] == place)) for place, name in enumerate(SPLITS)}
-    return Task(labels[own], rows, int((split == 0).sum()))
+    return NodeTask(labels[own], rows, int((split == 0).sum()))
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["classes", "labels"])

@@ -1,4 +1,4 @@
-"""The C functions on tensors: what each needs is checked here, once, before a pointer is taken.
+"""The functions of the C library, called on tensors: operands are checked here, then passed as pointers.
 
 A dense operand may have any distance between its rows; its columns are contiguous, or it is copied.
 Checks are assertions, since a wrong operand is a mistake of ours: `python -O` leaves them out.
@@ -31,7 +31,7 @@ def spmm(
     out: torch.Tensor,
     *,
     accumulate: bool = False,
-    loaded: Library | None = None,
+    native: Library | None = None,
 ) -> None:
     """`out [m, f] (+)= A H` with `pattern = (crow [m + 1], col [nnz])` and `H [n, f]`.
 
@@ -45,7 +45,7 @@ def spmm(
     assert heads > 0 and out.shape[1] % heads == 0, f"{out.shape[1]} columns are not {heads} equal heads"
     if not out.numel():
         return
-    native = loaded or library()
+    native = native or library()
     if heads > 1 or not _pays_in_panels(len(col), dense):
         _spmm(native, pattern, value, heads, dense, out, accumulate)
         return
@@ -73,7 +73,7 @@ def _spmm(
     out: torch.Tensor,
     accumulate: bool,
 ) -> None:
-    """The call itself, on operands that are checked."""
+    """The call of the C function, on operands that were checked by `spmm`."""
     crow, col = pattern
     native.functions.sancus_spmm(
         native.isa,
@@ -126,7 +126,7 @@ def drop(
     bucket: int,
     scale: float,
     *,
-    loaded: Library | None = None,
+    native: Library | None = None,
 ) -> torch.Tensor:
     """`x [n, f]` with entries zeroed or scaled by the hash of `keys`: of rows `[n]`, of columns `[f]`."""
     x, (rows, columns) = as_rows(x), keys
@@ -135,7 +135,7 @@ def drop(
     out = torch.empty(x.shape, dtype=x.dtype)
     if not out.numel():
         return out
-    native = loaded or library()
+    native = native or library()
     native.functions.sancus_drop(
         native.isa,
         threads(),
@@ -160,14 +160,14 @@ def keep_entries(
     bucket: int,
     scale: float,
     *,
-    loaded: Library | None = None,
+    native: Library | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """crow, col and value of `pattern = (crow, col)` without the entries that the hash drops."""
     (crow, col), (rows, columns) = pattern, keys
     assert all(key.dtype == torch.int32 and key.is_contiguous() for key in keys)
     assert _is_pattern(crow, col, len(rows)) and _are_real(value)
     assert value.is_contiguous() and len(value) == len(col)
-    native = loaded or library()
+    native = native or library()
     matrix = len(rows), crow.data_ptr(), col.data_ptr(), rows.data_ptr(), columns.data_ptr(), bucket
     long_index = col.dtype == torch.int64
     kept_crow = torch.zeros_like(crow)
@@ -195,7 +195,7 @@ def sddmm(
     right: torch.Tensor,
     heads: int,
     *,
-    loaded: Library | None = None,
+    native: Library | None = None,
 ) -> torch.Tensor:
     """`[nnz, heads]`: for each entry (i, j) and head, `<left[i], right[j]>` over the head's columns."""
     crow, col = pattern
@@ -203,7 +203,7 @@ def sddmm(
     assert _is_pattern(crow, col, len(left)) and _are_real(left, right)
     assert heads > 0 and left.shape[1] == right.shape[1] and left.shape[1] % heads == 0
     score = left.new_empty(len(col), heads)
-    native = loaded or library()
+    native = native or library()
     native.functions.sancus_sddmm(
         native.isa,
         threads(),
@@ -224,12 +224,12 @@ def sddmm(
     return score
 
 
-def edge_softmax(crow: torch.Tensor, score: torch.Tensor, *, loaded: Library | None = None) -> torch.Tensor:
+def edge_softmax(crow: torch.Tensor, score: torch.Tensor, *, native: Library | None = None) -> torch.Tensor:
     """Softmax of `score [nnz, heads]` over the entries of each row."""
     score = score.contiguous()
     assert crow.dtype == torch.int64 and crow.is_contiguous() and _are_real(score)
     share = torch.empty_like(score)
-    native = loaded or library()
+    native = native or library()
     native.functions.sancus_edge_softmax(
         native.isa,
         threads(),
@@ -244,14 +244,14 @@ def edge_softmax(crow: torch.Tensor, score: torch.Tensor, *, loaded: Library | N
 
 
 def edge_softmax_backward(
-    crow: torch.Tensor, share: torch.Tensor, gradient: torch.Tensor, *, loaded: Library | None = None
+    crow: torch.Tensor, share: torch.Tensor, gradient: torch.Tensor, *, native: Library | None = None
 ) -> torch.Tensor:
     """The gradient of the scores `[nnz, heads]` from that of the shares."""
     share, gradient = share.contiguous(), gradient.contiguous()
     assert crow.dtype == torch.int64 and crow.is_contiguous()
     assert _are_real(share, gradient) and share.shape == gradient.shape
     out = torch.empty_like(share)
-    native = loaded or library()
+    native = native or library()
     native.functions.sancus_edge_softmax_backward(
         native.isa,
         threads(),
@@ -273,17 +273,17 @@ def pack(
     row_ids: torch.Tensor,
     *,
     coarse: bool = False,
-    loaded: Library | None = None,
+    native: Library | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Packed rows, zero points, scales, and which rows are finite; `x [n, c]` float32 with c > 0."""
     x = as_rows(x)
     rows, columns = x.shape
     assert x.dtype == torch.float32 and x.device.type == "cpu" and columns > 0
     assert row_ids.dtype == torch.int64 and row_ids.is_contiguous() and len(row_ids) == rows
-    packed = torch.empty(rows, (columns * bits + 7) // 8, dtype=torch.uint8)
+    data = torch.empty(rows, (columns * bits + 7) // 8, dtype=torch.uint8)
     zero, scale = torch.empty(rows), torch.empty(rows)
     finite = torch.empty(rows, dtype=torch.bool)
-    native = loaded or library()
+    native = native or library()
     native.functions.sancus_pack(
         native.isa,
         threads(),
@@ -295,36 +295,36 @@ def pack(
         x.data_ptr(),
         x.stride(0),
         row_ids.data_ptr(),
-        packed.data_ptr(),
+        data.data_ptr(),
         zero.data_ptr(),
         scale.data_ptr(),
         finite.data_ptr(),
     )
-    return packed, zero, scale, finite
+    return data, zero, scale, finite
 
 
 def unpack(
-    packed: torch.Tensor,
+    data: torch.Tensor,
     zero: torch.Tensor,
     scale: torch.Tensor,
     bits: int,
     out: torch.Tensor,
     *,
-    loaded: Library | None = None,
+    native: Library | None = None,
 ) -> None:
     """Decode into `out [n, c]` float32."""
     rows, columns = out.shape
-    assert packed.is_contiguous() and packed.shape == (rows, (columns * bits + 7) // 8)
+    assert data.is_contiguous() and data.shape == (rows, (columns * bits + 7) // 8)
     assert all(t.dtype == torch.float32 and t.is_contiguous() and len(t) == rows for t in (zero, scale))
-    assert packed.dtype == torch.uint8 and out.dtype == torch.float32 and _has_rows(out)
-    native = loaded or library()
+    assert data.dtype == torch.uint8 and out.dtype == torch.float32 and _has_rows(out)
+    native = native or library()
     native.functions.sancus_unpack(
         native.isa,
         threads(),
         bits,
         rows,
         columns,
-        packed.data_ptr(),
+        data.data_ptr(),
         zero.data_ptr(),
         scale.data_ptr(),
         out.data_ptr(),
@@ -333,7 +333,7 @@ def unpack(
 
 
 def check_indices(crow: torch.Tensor, col: torch.Tensor, columns: int) -> None:
-    """Assert that a pattern stays inside its matrix: everything that the C code takes on trust."""
+    """Assert that a pattern stays inside its matrix; the C code itself checks no index."""
     assert len(crow) and int(crow[0]) == 0 and int(crow[-1]) == len(col), "crow does not span the entries"
     assert bool((crow[1:] >= crow[:-1]).all()), "crow descends"
     if len(col):
@@ -354,8 +354,8 @@ def _is_pattern(crow: torch.Tensor, col: torch.Tensor, rows: int) -> bool:
 def _are_real(*tensors: torch.Tensor) -> bool:
     """All on the CPU and of one of the two dtypes."""
     dtype = tensors[0].dtype
-    known = dtype in (torch.float32, torch.float64)
-    return known and all(t.dtype == dtype and t.device.type == "cpu" for t in tensors)
+    real = dtype in (torch.float32, torch.float64)
+    return real and all(t.dtype == dtype and t.device.type == "cpu" for t in tensors)
 
 
 def _has_rows(out: torch.Tensor) -> bool:

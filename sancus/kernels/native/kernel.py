@@ -1,4 +1,4 @@
-"""The native kernel behind the contract."""
+"""Kernel `native`: the C library behind the contract of `sancus.kernels.base`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sancus.kernels.native.library import UnavailableError, library
 
 @dataclass(frozen=True)
 class Pattern:
-    """A checked matrix: every index was seen to be inside."""
+    """A CSR matrix whose indices were checked, since the C code checks none."""
 
     crow: torch.Tensor
     col: torch.Tensor
@@ -33,11 +33,11 @@ class NativeKernel:
             raise UserError(f"kernel 'native' cannot be used: {error}; or choose --kernel torch") from error
 
     def describe(self) -> str:
-        """For people: `native (AVX2, OpenMP)`."""
+        """Its name and what it runs on, for messages: `native (AVX2, OpenMP)`."""
         return f"native ({self._library.describe()})"
 
     def prepare(self, matrix: Csr) -> Pattern:
-        """The matrix itself, once its indices are known to be inside."""
+        """The matrix itself, contiguous and with checked indices."""
         if matrix.value.device.type != "cpu":
             raise UserError("kernel 'native' multiplies on the CPU; choose --kernel torch or --device cpu")
         calls.check_indices(matrix.crow, matrix.col, matrix.shape[1])
@@ -46,11 +46,11 @@ class NativeKernel:
     def multiply(self, prepared: Pattern, dense: torch.Tensor) -> torch.Tensor:
         """`A H` as a new tensor `[m, f]`."""
         out = dense.new_empty(len(prepared.crow) - 1, dense.shape[1])
-        calls.spmm((prepared.crow, prepared.col), prepared.value, dense, out, loaded=self._library)
+        calls.spmm((prepared.crow, prepared.col), prepared.value, dense, out, native=self._library)
         return out
 
     def accumulate(self, prepared: Pattern, dense: torch.Tensor, out: torch.Tensor) -> None:
         """`out += A H` in place."""
         calls.spmm(
-            (prepared.crow, prepared.col), prepared.value, dense, out, accumulate=True, loaded=self._library
+            (prepared.crow, prepared.col), prepared.value, dense, out, accumulate=True, native=self._library
         )

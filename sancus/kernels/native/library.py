@@ -73,7 +73,7 @@ _SIGNATURES: dict[str, list[object]] = {
 
 
 class UnavailableError(Exception):
-    """Why the library cannot be used here."""
+    """The library cannot be used here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Library:
     threaded: bool  # compiled with OpenMP
 
     def describe(self) -> str:
-        """For people: `AVX2, OpenMP`."""
+        """Instruction set and threading, for messages: `AVX2, OpenMP`."""
         return f"{ISAS[self.isa]}, {'OpenMP' if self.threaded else 'one thread'}"
 
 

@@ -10,5 +10,5 @@ FILE_NAME = "libsancus.so"  # setup.py builds it beside this module
 
 def library_path() -> Path:
     """Beside this module, or what `SANCUS_LIBRARY` names (a build with sanitizers, for example)."""
-    chosen = os.environ.get("SANCUS_LIBRARY")
-    return Path(chosen) if chosen else Path(__file__).with_name(FILE_NAME)
+    override = os.environ.get("SANCUS_LIBRARY")
+    return Path(override) if override else Path(__file__).with_name(FILE_NAME)

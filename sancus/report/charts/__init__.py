@@ -1,1 +1,1 @@
-"""The charts of a report, one a module: groups of runs, or one run, in; charts out, none where data lacks."""
+"""The charts of a report, a few in each module: runs in, charts out; an empty list where data is missing."""

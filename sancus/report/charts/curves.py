@@ -18,7 +18,7 @@ from sancus.report.chart import (
     thinned_text,
     thinning,
 )
-from sancus.report.groups import Group
+from sancus.report.groups import RunGroup
 from sancus.report.run_reader import RunFiles, number, section
 from sancus.report.units import byte_unit, number_text, score_text
 
@@ -55,7 +55,7 @@ class Line:
     high: list[float | None]
 
 
-def curves(groups: Sequence[Group]) -> list[Chart]:
+def curves(groups: Sequence[RunGroup]) -> list[Chart]:
     """Three charts of the score and three of the loss; of one group also training and test scores."""
     charts = []
     for axis in AXES:
@@ -65,7 +65,7 @@ def curves(groups: Sequence[Group]) -> list[Chart]:
     return charts
 
 
-def _score(groups: Sequence[Group], axis: Axis) -> list[Chart]:
+def _score(groups: Sequence[RunGroup], axis: Axis) -> list[Chart]:
     if len(groups) == 1:
         lines = [_line(groups[0], key, axis, name, place) for place, (key, name) in enumerate(SPLITS.items())]
         what = "Score on the training, validation and test nodes"
@@ -85,16 +85,16 @@ def _score(groups: Sequence[Group], axis: Axis) -> list[Chart]:
     return [_chart(f"{metric} against {axis.name}", what, axis, lines, summary, "%", 100.0, groups)]
 
 
-def _loss(groups: Sequence[Group], axis: Axis) -> list[Chart]:
+def _loss(groups: Sequence[RunGroup], axis: Axis) -> list[Chart]:
     lines = [_line(group, "loss", axis, group.label, place) for place, group in enumerate(groups)]
     lines = [line for line in lines if _any(line.mean)]
     if not lines:
         return []
     words = []
     for line in lines:
-        known = [value for value in line.mean if value is not None]
+        losses = [value for value in line.mean if value is not None]
         who = f"{line.label} falls" if len(groups) > 1 else "It goes"
-        words.append(f"{who} from {number_text(known[0])} to {number_text(known[-1])}")
+        words.append(f"{who} from {number_text(losses[0])} to {number_text(losses[-1])}")
     return [
         _chart(f"Loss against {axis.name}", "Training loss", axis, lines, _sentence(words), "", 1.0, groups)
     ]
@@ -108,7 +108,7 @@ def _chart(
     summary: str,
     unit: str,
     scale: float,
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
 ) -> Chart:
     size = thinning(max(len(line.epochs) for line in lines))
     top = max((x for line in lines for x in line.x if x is not None), default=0.0)
@@ -118,9 +118,9 @@ def _chart(
     banded = False
     for line in lines:
         x = [None if value is None else value / divide for value in thin(line.x, size)]
-        mean, low, high = (_scaled(thin(v, size), scale) for v in (line.mean, line.low, line.high))
-        drawn = [place for place, value in enumerate(mean) if value is not None and x[place] is not None]
-        x, mean, low, high = ([values[place] for place in drawn] for values in (x, mean, low, high))
+        mean, low, high = (_scale(thin(v, size), scale) for v in (line.mean, line.low, line.high))
+        places = [place for place, value in enumerate(mean) if value is not None and x[place] is not None]
+        x, mean, low, high = ([values[place] for place in places] for values in (x, mean, low, high))
         first = len(traces)
         if low != mean or high != mean:
             banded = True
@@ -181,21 +181,21 @@ def _band(x: list[Any], low: list[Any], high: list[Any], place: int) -> list[dic
     return [edge | {"y": low}, edge | {"y": high} | fill]
 
 
-def _line(group: Group, key: str, axis: Axis, name: str, place: int) -> Line:
-    """Over the epochs that all runs of the group have; a sum against which it is drawn is their mean."""
-    found = [_points(files, key, axis) for files in group.runs]
-    found = [points for points in found if points]
-    common = sorted(set.intersection(*(set(points) for points in found))) if found else []
+def _line(group: RunGroup, key: str, axis: Axis, name: str, place: int) -> Line:
+    """The figure `key` of a group at the epochs that all its runs have; x and y are means over the runs."""
+    runs = [_points(files, key, axis) for files in group.runs]
+    runs = [points for points in runs if points]
+    common = sorted(set.intersection(*(set(points) for points in runs))) if runs else []
     columns: list[list[float | None]] = [[], [], [], []]
     for epoch in common:
-        xs = [points[epoch][0] for points in found if points[epoch][0] is not None]
-        ys = [points[epoch][1] for points in found]
-        known = [value for value in ys if value is not None] if None not in ys else []
-        whole = len(xs) == len(found)
+        xs = [points[epoch][0] for points in runs if points[epoch][0] is not None]
+        ys = [points[epoch][1] for points in runs]
+        values = [value for value in ys if value is not None] if None not in ys else []
+        whole = len(xs) == len(runs)
         columns[0].append(sum(x for x in xs if x is not None) / len(xs) if whole else None)
-        columns[1].append(sum(known) / len(known) if known else None)
-        columns[2].append(min(known) if known else None)
-        columns[3].append(max(known) if known else None)
+        columns[1].append(sum(values) / len(values) if values else None)
+        columns[2].append(min(values) if values else None)
+        columns[3].append(max(values) if values else None)
     return Line(name, place, common, *columns)
 
 
@@ -231,11 +231,11 @@ def _columns(lines: Sequence[Line], axis: Axis) -> dict[str, list[Any]]:
 
 def _row(line: Line, unit: str) -> list[str]:
     text = score_text if unit == "%" else number_text
-    known = [value for value in line.mean if value is not None]
-    return [line.label, *(text(value) for value in (known[0], known[-1], min(known), max(known)))]
+    values = [value for value in line.mean if value is not None]
+    return [line.label, *(text(value) for value in (values[0], values[-1], min(values), max(values)))]
 
 
-def _metric(groups: Sequence[Group]) -> str:
+def _metric(groups: Sequence[RunGroup]) -> str:
     names = [str(section(g.first.run, "result").get("metric") or "") for g in groups]
     name = next((name for name in names if name), "score")
     return f"{name[:1].upper()}{name[1:]}"
@@ -247,7 +247,7 @@ def _sentence(words: Sequence[str], most: int = 4) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _scaled(values: Sequence[float | None], scale: float) -> list[float | None]:
+def _scale(values: Sequence[float | None], scale: float) -> list[float | None]:
     return [None if value is None else scale * value for value in values]
 
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from sancus.report.ages import DIRECTIONS
 from sancus.report.chart import Chart, Key, colour, thin, thinned_text, thinning
-from sancus.report.groups import Group
+from sancus.report.groups import RunGroup
 from sancus.report.run_reader import number, section
 from sancus.report.units import number_text, share_text
 
 
-def drift_against_gap(group: Group) -> list[Chart]:
+def drift_against_gap(group: RunGroup) -> list[Chart]:
     """A line a layer: the mean over owners, in a band from the least to the largest."""
     drift = group.first.drift
     if drift is None or not np.isfinite(drift).any():
@@ -43,12 +43,19 @@ def drift_against_gap(group: Group) -> list[Chart]:
                 "hovertemplate": f"{name}, epoch %{{x:.0f}}: %{{y:.3~g}}<extra></extra>",
             },
         ]
-        known, gap = values[np.isfinite(values)], gaps[side]
-        above = None if gap is None else float((known > gap).mean())
-        told = "–" if above is None else share_text(above)
-        table.append([name, number_text(float(known.mean())), number_text(float(known.max())), told])
+        measurements, gap = values[np.isfinite(values)], gaps[side]
+        above = None if gap is None else float((measurements > gap).mean())
+        above_text = "–" if above is None else share_text(above)
+        table.append(
+            [
+                name,
+                number_text(float(measurements.mean())),
+                number_text(float(measurements.max())),
+                above_text,
+            ]
+        )
         if above is not None:
-            words.append(f"{name} passed its gap in {told} of the decisions")
+            words.append(f"{name} passed its gap in {above_text} of the decisions")
     shapes = []
     for gap in dict.fromkeys(gap for gap in gaps.values() if gap is not None):
         line = {"color": colour("ink"), "width": 1.5, "dash": "dash"}
@@ -73,7 +80,7 @@ def drift_against_gap(group: Group) -> list[Chart]:
     ]
 
 
-def _gap(group: Group, side: str) -> float | None:
+def _gap(group: RunGroup, side: str) -> float | None:
     return number(section(group.first.run, "communication", "policies", side).get("gap"))
 
 

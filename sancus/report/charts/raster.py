@@ -19,14 +19,14 @@ from sancus.report.ages import (
     used_streams,
 )
 from sancus.report.chart import Chart, Key, colour
-from sancus.report.groups import Group
+from sancus.report.groups import RunGroup
 from sancus.report.units import share_text
 
 NAMES = {SEND: "SEND", LATER: "SEND in the background", SKIP: "SKIP", UNUSED: "unused"}
-LEAST_ROW, MOST_ROW, DRAWN = 7, 18, 420  # pixels
+LEAST_ROW, MOST_ROW, DRAWING = 7, 18, 420  # pixels
 
 
-def raster(group: Group) -> list[Chart]:
+def raster(group: RunGroup) -> list[Chart]:
     """Epochs to the right; a band a layer and direction, in it a row an owner."""
     decisions = group.first.decisions
     streams = used_streams(decisions) if decisions is not None else []
@@ -36,16 +36,16 @@ def raster(group: Group) -> list[Chart]:
     epochs, _, _, owners = decisions.shape
     rows = [(layer, side, owner) for layer, side in streams for owner in range(owners)]
     answers = np.stack([decisions[:, layer, side, owner] for layer, side, owner in rows])
-    used = np.stack([ages[:, layer, side, owner] for layer, side, owner in rows])
+    row_ages = np.stack([ages[:, layer, side, owner] for layer, side, owner in rows])
     names = [f"layer {layer} {DIRECTIONS[side]}, owner {owner}" for layer, side, owner in rows]
-    oldest = max(1, int(used.max(initial=0)))
-    traces, legend = _traces(answers, used, names, oldest)
+    oldest = max(1, int(row_ages.max(initial=0)))
+    traces, legend = _traces(answers, row_ages, names, oldest)
     sends, skips = int(((answers == SEND) | (answers == LATER)).sum()), int((answers == SKIP).sum())
-    skipped = share_text(skips / (sends + skips))
-    text = f"{sends:,} sends and {skips:,} skips in {epochs:,} epochs: {skipped} skipped."
-    if (used > 0).any():
+    skip_text = share_text(skips / (sends + skips))
+    text = f"{sends:,} sends and {skips:,} skips in {epochs:,} epochs: {skip_text} skipped."
+    if (row_ages > 0).any():
         text += f" The oldest history used was {oldest} epoch{'s' if oldest > 1 else ''} old."
-    pitch = max(LEAST_ROW, min(MOST_ROW, DRAWN // len(rows)))
+    pitch = max(LEAST_ROW, min(MOST_ROW, DRAWING // len(rows)))
     return [
         Chart(
             "Who broadcast when",
@@ -62,22 +62,22 @@ def raster(group: Group) -> list[Chart]:
     ]
 
 
-def age_histogram(group: Group) -> list[Chart]:
+def age_histogram(group: RunGroup) -> list[Chart]:
     """How old what was used was, as a share of all uses."""
     decisions = group.first.decisions
     if decisions is None or not used_streams(decisions):
         return []
     counts = {name: age_counts(decisions, side) for side, name in enumerate(DIRECTIONS)}
-    ages = sorted({age for found in counts.values() for age in found})
+    ages = sorted({age for uses in counts.values() for age in uses})
     names = ["absent" if age == NO_AGE else str(age) for age in ages]
     traces: list[dict[str, Any]] = []
     words = []
-    for side, (name, found) in enumerate(counts.items()):
-        total = sum(found.values())
+    for side, (name, uses) in enumerate(counts.items()):
+        total = sum(uses.values())
         if not total:
             continue
-        shares = [100 * found.get(age, 0) / total for age in ages]
-        fresh = found.get(0, 0) / total
+        shares = [100 * uses.get(age, 0) / total for age in ages]
+        fresh = uses.get(0, 0) / total
         words.append(f"{name}, {share_text(fresh)} of all uses were fresh")
         traces.append(
             {
@@ -95,7 +95,7 @@ def age_histogram(group: Group) -> list[Chart]:
             "Ages",
             "Age in epochs of the rows that were computed with, as a share of all uses; 0 is fresh.",
             f"{'; '.join(words).capitalize()}.{group.seeds_text}",
-            {"age": names} | {name: [found.get(age, 0) for age in ages] for name, found in counts.items()},
+            {"age": names} | {name: [uses.get(age, 0) for age in ages] for name, uses in counts.items()},
             traces,
             {
                 "barmode": "group",
@@ -115,7 +115,7 @@ def age_histogram(group: Group) -> list[Chart]:
     ]
 
 
-def _traces(answers: Any, used: Any, names: list[str], oldest: int) -> tuple[list[dict[str, Any]], list[Key]]:
+def _traces(answers: Any, ages: Any, names: list[str], oldest: int) -> tuple[list[dict[str, Any]], list[Key]]:
     """One heatmap an answer; SKIP is shaded by age. Cells of other answers are gaps."""
     ramp = [[0.0, colour("age-low")], [1.0, colour("age-high")]]
     kinds: list[tuple[Any, Any, str, list[list[Any]], str, Key]] = []
@@ -124,10 +124,10 @@ def _traces(answers: Any, used: Any, names: list[str], oldest: int) -> tuple[lis
         key = Key(NAMES[answer], shade)
         age = "" if answer == SEND else ", used the epoch before"
         kinds.append((answers == answer, answers, NAMES[answer] + age, flat, "", key))
-    held = (answers == SKIP) & (used != NO_AGE)
+    from_history = (answers == SKIP) & (ages != NO_AGE)
     key = Key(f"SKIP, age 1 to {oldest}" if oldest > 1 else "SKIP, age 1", "age", "ramp")
-    kinds.append((held, used, "SKIP, age", ramp, " %{z}", key))
-    absent = (answers == SKIP) & (used == NO_AGE)
+    kinds.append((from_history, ages, "SKIP, age", ramp, " %{z}", key))
+    absent = (answers == SKIP) & (ages == NO_AGE)
     flat = [[0.0, colour("absent")], [1.0, colour("absent")]]
     kinds.append((absent, answers, "SKIP, counts as absent", flat, "", Key("SKIP, absent", "absent")))
     traces: list[dict[str, Any]] = []
@@ -190,24 +190,24 @@ def _layout(streams: list[tuple[int, int]], owners: int, names: list[str]) -> di
 def _columns(decisions: Decisions, ages: Any) -> dict[str, list[Any]]:
     places: Any = np.argwhere(decisions != UNUSED)
     epoch, layer, side, owner = (places[:, column] for column in range(4))
-    found, used = decisions[decisions != UNUSED], ages[decisions != UNUSED]
+    answers, uses = decisions[decisions != UNUSED], ages[decisions != UNUSED]
     return {
         "epoch": epoch.tolist(),
         "layer": layer.tolist(),
         "direction": [DIRECTIONS[place] for place in side.tolist()],
         "owner": owner.tolist(),
-        "decision": [NAMES[answer] for answer in found.tolist()],
-        "age": [None if age == NO_AGE else age for age in used.tolist()],
+        "decision": [NAMES[answer] for answer in answers.tolist()],
+        "age": [None if age == NO_AGE else age for age in uses.tolist()],
     }
 
 
 def _table(decisions: Decisions, ages: Any, streams: list[tuple[int, int]]) -> list[list[str]]:
     rows = []
     for layer, side in streams:
-        answers, used = decisions[:, layer, side], ages[:, layer, side]
-        held = used[(answers != UNUSED) & (used != NO_AGE)]
+        answers, stream_ages = decisions[:, layer, side], ages[:, layer, side]
+        use_ages = stream_ages[(answers != UNUSED) & (stream_ages != NO_AGE)]
         sends, skips = int((answers > SKIP).sum()), int((answers == SKIP).sum())
-        mean = f"{held.mean():.2f}" if held.size else "–"
-        oldest = str(int(held.max())) if held.size else "–"
+        mean = f"{use_ages.mean():.2f}" if use_ages.size else "–"
+        oldest = str(int(use_ages.max())) if use_ages.size else "–"
         rows.append([f"layer {layer} {DIRECTIONS[side]}", f"{sends:,}", f"{skips:,}", mean, oldest])
     return rows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sancus.report.chart import Chart, Key, colour, label, thin, thinned_text, thinning
-from sancus.report.groups import Group, an_epoch
+from sancus.report.groups import RunGroup, an_epoch
 from sancus.report.run_reader import RunFiles, number
 from sancus.report.units import seconds_text, share_text
 
@@ -16,30 +16,31 @@ HIDDEN = "hidden communication"
 Split = dict[str, float]
 
 
-def time_bars(groups: Sequence[Group]) -> list[Chart]:
+def time_bars(groups: Sequence[RunGroup]) -> list[Chart]:
     """One bar a group: compute, communication and waiting add up; what was hidden stands below."""
-    known = [(group, split) for group in groups if (split := _split(group)) is not None]
-    if not known:
+    splits = [(group, split) for group in groups if (split := _split(group)) is not None]
+    if not splits:
         return []
-    names = [label(group.label, 32) for group, _ in known][::-1]
+    names = [label(group.label, 32) for group, _ in splits][::-1]
     traces = [
-        _bar(part, names, [split[part] for _, split in known][::-1], PARTS[part], "exposed") for part in PARTS
+        _bar(part, names, [split[part] for _, split in splits][::-1], PARTS[part], "exposed")
+        for part in PARTS
     ]
-    hidden = any(split[HIDDEN] for _, split in known)
+    hidden = any(split[HIDDEN] for _, split in splits)
     legend = [Key(part, PARTS[part], "box", (place,)) for place, part in enumerate(PARTS)]
     if hidden:
-        traces.append(_bar(HIDDEN, names, [split[HIDDEN] for _, split in known][::-1], "s1", "hidden"))
+        traces.append(_bar(HIDDEN, names, [split[HIDDEN] for _, split in splits][::-1], "s1", "hidden"))
         legend.append(Key(f"{HIDDEN} (behind compute)", "s1", "hatch", (len(PARTS),)))
     parts = (*PARTS, HIDDEN)
-    shares = [_share(group.label, split, len(known) > 1) for group, split in known]
+    shares = [_share(group.label, split, len(splits) > 1) for group, split in splits]
     more = f"; and {len(shares) - 4} more" if len(shares) > 4 else ""
     return [
         Chart(
             "Time of an epoch",
             "Mean seconds of a training epoch; waiting is what is above the rank that communicated least.",
             "; ".join(shares[:4]) + more + ".",
-            {"run": [group.label for group, _ in known]}
-            | {part: [split[part] for _, split in known] for part in parts},
+            {"run": [group.label for group, _ in splits]}
+            | {part: [split[part] for _, split in splits] for part in parts},
             traces,
             {
                 "barmode": "stack",
@@ -51,9 +52,9 @@ def time_bars(groups: Sequence[Group]) -> list[Chart]:
             legend,
             [
                 ["", *parts],
-                *([group.label, *(seconds_text(split[part]) for part in parts)] for group, split in known),
+                *([group.label, *(seconds_text(split[part]) for part in parts)] for group, split in splits),
             ],
-            height=110 + 46 * len(known),
+            height=110 + 46 * len(splits),
             wide=True,
         )
     ]
@@ -61,13 +62,13 @@ def time_bars(groups: Sequence[Group]) -> list[Chart]:
 
 def epoch_times(files: RunFiles) -> list[Chart]:
     """Stacked bars over the epochs of one run."""
-    timed = [epoch for epoch in files.epochs if number(epoch.get("comm_seconds")) is not None]
-    timed = [epoch for epoch in timed if number(epoch.get("compute_seconds")) is not None]
-    if not timed:
+    records = [epoch for epoch in files.epochs if number(epoch.get("comm_seconds")) is not None]
+    records = [epoch for epoch in records if number(epoch.get("compute_seconds")) is not None]
+    if not records:
         return []
-    size = thinning(len(timed), MOST_BARS)
-    epochs: list[float | None] = [float(epoch["epoch"]) for epoch in timed]
-    splits = [_parts(epoch) for epoch in timed]
+    size = thinning(len(records), MOST_BARS)
+    epochs: list[float | None] = [float(epoch["epoch"]) for epoch in records]
+    splits = [_parts(epoch) for epoch in records]
     traces = []
     for part, shade in PARTS.items():
         values = thin([split[part] for split in splits], size)
@@ -110,7 +111,7 @@ def _parts(epoch: dict[str, Any]) -> Split:
     }
 
 
-def _split(group: Group) -> Split | None:
+def _split(group: RunGroup) -> Split | None:
     compute, comm = group.mean(an_epoch("compute_seconds")), group.mean(an_epoch("comm_seconds"))
     if compute is None or comm is None:
         return None
@@ -138,10 +139,10 @@ def _bar(part: str, names: list[str], values: list[float], shade: str, where: st
     }
 
 
-def _share(name: str, split: Split, named: bool) -> str:
+def _share(name: str, split: Split, with_name: bool) -> str:
     total = split["compute"] + split["communication"] + split["waiting"]
-    moved = split["communication"] + split["waiting"]
-    part = share_text(moved / total) if total else "nothing"
-    who = f"{name}: " if named else ""
+    exchange = split["communication"] + split["waiting"]
+    part = share_text(exchange / total) if total else "nothing"
+    who = f"{name}: " if with_name else ""
     text = f"{who}{seconds_text(total)} an epoch, of which {part} communication and waiting"
     return f"{text}, {seconds_text(split[HIDDEN])} more hidden behind compute" if split[HIDDEN] else text

@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from sancus.report.chart import Chart, Key, colour, label, series_colour
-from sancus.report.groups import Group, an_epoch, of_result
+from sancus.report.groups import RunGroup, an_epoch, of_result
 from sancus.report.units import bytes_text, score_text
 
-Known = tuple[Group, int, float, float]  # group, its place, wire bytes an epoch, test score
+Mark = tuple[RunGroup, int, float, float]  # group, its place, wire bytes an epoch, test score
 MOST_TICKS = 7
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 
 
-def tradeoff(groups: Sequence[Group]) -> list[Chart]:
+def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
     """One mark a group, with the spread of its seeds; only where there is something to compare."""
-    known = [
+    marks = [
         (group, place, wire, score)
         for place, group in enumerate(groups)
         if (wire := group.mean(an_epoch("wire_bytes"))) is not None
         and (score := group.mean(of_result("test"))) is not None
     ]
-    if len(known) < 2:
+    if len(marks) < 2:
         return []
-    silent = [group.label for group, _, wire, _ in known if not wire]
+    silent = [group.label for group, _, wire, _ in marks if not wire]
     traces = []
-    for group, place, wire, score in known:
-        spread = [100 * value for value in group.values(of_result("test"))]
+    for group, place, wire, score in marks:
+        scores = [100 * value for value in group.values(of_result("test"))]
         shade = colour(series_colour(place))
         traces.append(
             {
@@ -40,9 +40,9 @@ def tradeoff(groups: Sequence[Group]) -> list[Chart]:
                 "error_y": {
                     "type": "data",
                     "symmetric": False,
-                    "array": [max(spread) - 100 * score],
-                    "arrayminus": [100 * score - min(spread)],
-                    "visible": len(spread) > 1,
+                    "array": [max(scores) - 100 * score],
+                    "arrayminus": [100 * score - min(scores)],
+                    "visible": len(scores) > 1,
                     "color": shade,
                     "thickness": 1.5,
                 },
@@ -51,8 +51,8 @@ def tradeoff(groups: Sequence[Group]) -> list[Chart]:
                 f"test {score_text(score)}<extra></extra>",
             }
         )
-    best = max(known, key=lambda item: item[3])
-    sending = [item for item in known if item[2]] or known
+    best = max(marks, key=lambda item: item[3])
+    sending = [item for item in marks if item[2]] or marks
     least = min(sending, key=lambda item: item[2])
     most = max(sending, key=lambda item: item[2])
     fewer = f", {most[2] / least[2]:,.1f} times fewer than {most[0].label}" if least[2] else ""
@@ -64,24 +64,24 @@ def tradeoff(groups: Sequence[Group]) -> list[Chart]:
             f"{best[0].label} scores best with {score_text(best[3])}; {least[0].label} sends least, "
             f"{bytes_text(least[2])} an epoch{fewer}, and scores {score_text(least[3])}.{nothing}",
             {
-                "run": [group.label for group, *_ in known],
-                "seeds": [len(group.runs) for group, *_ in known],
-                "wire_bytes_an_epoch": [wire for _, _, wire, _ in known],
-                "test": [score for *_, score in known],
+                "run": [group.label for group, *_ in marks],
+                "seeds": [len(group.runs) for group, *_ in marks],
+                "wire_bytes_an_epoch": [wire for _, _, wire, _ in marks],
+                "test": [score for *_, score in marks],
             },
             traces,
             {
-                "xaxis": {"type": "log", "title": {"text": "wire bytes an epoch (log)"}, **_ticks(known)},
+                "xaxis": {"type": "log", "title": {"text": "wire bytes an epoch (log)"}, **_ticks(marks)},
                 "yaxis": {"title": {"text": "test, %"}, "nticks": 6},
                 "hovermode": "closest",
             },
             [
                 Key(group.label, series_colour(place), "box", (at,))
-                for at, (group, place, *_) in enumerate(known)
+                for at, (group, place, *_) in enumerate(marks)
             ],
             [
                 ["", "seeds", "wire bytes an epoch", "test"],
-                *([g.label, str(len(g.runs)), bytes_text(w), score_text(s)] for g, _, w, s in known),
+                *([g.label, str(len(g.runs)), bytes_text(w), score_text(s)] for g, _, w, s in marks),
             ],
             height=340,
             wide=True,
@@ -89,14 +89,14 @@ def tradeoff(groups: Sequence[Group]) -> list[Chart]:
     ]
 
 
-def _ticks(known: Sequence[Known]) -> dict[str, list[Any]]:
+def _ticks(marks: Sequence[Mark]) -> dict[str, list[Any]]:
     """Round numbers of bytes within reach of the marks: 1, 2 and 5 times powers of ten, or these alone."""
-    sizes = [wire for _, _, wire, _ in known if wire]
+    sizes = [wire for _, _, wire, _ in marks if wire]
     if not sizes:
         return {}
     powers = range(math.floor(math.log10(min(sizes))) - 1, math.ceil(math.log10(max(sizes))) + 2)
-    for factors in ((1, 2, 5), (1,)):
-        values = [factor * 10.0**power for power in powers for factor in factors]
+    for steps in ((1, 2, 5), (1,)):
+        values = [step * 10.0**power for power in powers for step in steps]
         near = [value for value in values if min(sizes) / 3 <= value <= 3 * max(sizes)]
         if len(near) <= MOST_TICKS:
             break

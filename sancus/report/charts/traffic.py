@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sancus.report.chart import Chart, Key, colour, thin, thinned_text, thinning
-from sancus.report.groups import Group
+from sancus.report.groups import RunGroup
 from sancus.report.run_reader import RunFiles, items, number, numbers, section
 from sancus.report.units import byte_unit, bytes_text, share_text
 
@@ -18,20 +18,22 @@ SIZES = {
 LABELLED_RANKS = 8
 
 
-def bytes_by_stream(group: Group) -> list[Chart]:
+def bytes_by_stream(group: RunGroup) -> list[Chart]:
     """Payloads of the whole run, before and after the codec, and what was skipped."""
     sums: dict[tuple[int, str], dict[str, float]] = {}
     for stream in items(section(group.first.run, "communication").get("streams")):
         layer = number(stream.get("layer"))
         if layer is not None:
-            found = sums.setdefault((int(layer), str(stream.get("direction"))), dict.fromkeys(SIZES, 0.0))
+            stream_sizes = sums.setdefault(
+                (int(layer), str(stream.get("direction"))), dict.fromkeys(SIZES, 0.0)
+            )
             for key in SIZES:
-                found[key] += number(stream.get(key)) or 0.0
-    if not sums or not any(sum(found.values()) for found in sums.values()):
+                stream_sizes[key] += number(stream.get(key)) or 0.0
+    if not sums or not any(sum(stream_sizes.values()) for stream_sizes in sums.values()):
         return []
     places = sorted(sums, key=lambda place: (place[0], place[1] != "forward"))
     names = [f"layer {layer}<br>{_direction(direction)}" for layer, direction in places]
-    shown = {key: SIZES[key] for key in SIZES if any(sums[place][key] for place in places)}
+    bars = {key: SIZES[key] for key in SIZES if any(sums[place][key] for place in places)}
     traces = [
         {
             "type": "bar",
@@ -41,16 +43,16 @@ def bytes_by_stream(group: Group) -> list[Chart]:
             "marker": {"color": colour(shade), "line": {"width": 0}},
             "hovertemplate": f"%{{x}}: %{{y:.3~s}}B {name}<extra></extra>",
         }
-        for key, (name, shade) in shown.items()
+        for key, (name, shade) in bars.items()
     ]
-    total = {key: sum(found[key] for found in sums.values()) for key in SIZES}
+    total = {key: sum(stream_sizes[key] for stream_sizes in sums.values()) for key in SIZES}
     text = f"{bytes_text(total['wire_bytes'])} on the wire in all"
     if total["wire_bytes"] and total["raw_bytes"] > 1.05 * total["wire_bytes"]:
         text += f", {total['raw_bytes'] / total['wire_bytes']:.1f} times fewer than raw"
     if total["saved_bytes"]:
         part = total["saved_bytes"] / (total["saved_bytes"] + total["wire_bytes"])
-        saved = f"{bytes_text(total['saved_bytes'])}, {share_text(part)} of what always sends"
-        text += f"; skipping saved another {saved}"
+        saving = f"{bytes_text(total['saved_bytes'])}, {share_text(part)} of what always sends"
+        text += f"; skipping saved another {saving}"
     return [
         Chart(
             "Bytes by layer and direction",
@@ -68,7 +70,7 @@ def bytes_by_stream(group: Group) -> list[Chart]:
                 "yaxis": {"tickformat": "~s", "ticksuffix": "B", "rangemode": "tozero"},
                 "hovermode": "closest",
             },
-            [Key(name, shade, "box", (at,)) for at, (name, shade) in enumerate(shown.values())],
+            [Key(name, shade, "box", (at,)) for at, (name, shade) in enumerate(bars.values())],
             [
                 ["", *(name for name, _ in SIZES.values())],
                 *([f"layer {p[0]} {p[1]}", *(bytes_text(sums[p][key]) for key in SIZES)] for p in places),
@@ -79,12 +81,12 @@ def bytes_by_stream(group: Group) -> list[Chart]:
 
 def bytes_by_epoch(files: RunFiles) -> list[Chart]:
     """What each epoch handed to the transport, by purpose."""
-    known = [epoch for epoch in files.epochs if number(epoch.get("wire_bytes")) is not None]
-    if not known:
+    records = [epoch for epoch in files.epochs if number(epoch.get("wire_bytes")) is not None]
+    if not records:
         return []
-    size = thinning(len(known))
-    epochs: list[float | None] = [float(epoch["epoch"]) for epoch in known]
-    values = {key: [number(epoch.get(key)) or 0.0 for epoch in known] for key in STACK}
+    size = thinning(len(records))
+    epochs: list[float | None] = [float(epoch["epoch"]) for epoch in records]
+    values = {key: [number(epoch.get(key)) or 0.0 for epoch in records] for key in STACK}
     traces = [
         {
             "type": "scatter",
@@ -121,19 +123,19 @@ def bytes_by_epoch(files: RunFiles) -> list[Chart]:
     ]
 
 
-def payload_matrix(group: Group) -> list[Chart]:
+def payload_matrix(group: RunGroup) -> list[Chart]:
     """Owner × receiver, payload bytes of the whole run."""
     rows = section(group.first.run, "communication").get("payload_matrix")
     matrix = [numbers(row) for row in rows] if isinstance(rows, list) else []
     ranks = len(matrix)
-    known: list[list[float]] = [[value or 0.0 for value in row] for row in matrix]
-    if ranks < 2 or any(len(row) != ranks for row in known) or not any(map(sum, known)):
+    payloads: list[list[float]] = [[value or 0.0 for value in row] for row in matrix]
+    if ranks < 2 or any(len(row) != ranks for row in payloads) or not any(map(sum, payloads)):
         return []
-    size, unit = byte_unit(max(map(max, known)))
+    size, unit = byte_unit(max(map(max, payloads)))
     names = [str(rank) for rank in range(ranks)]
     cells: list[list[Any]] = [
         [None if owner == receiver else value for receiver, value in enumerate(row)]
-        for owner, row in enumerate(known)
+        for owner, row in enumerate(payloads)
     ]
     trace: dict[str, Any] = {
         "type": "heatmap",
@@ -141,7 +143,7 @@ def payload_matrix(group: Group) -> list[Chart]:
         "y": names,
         "z": cells,
         "zmin": 0,
-        "zmax": max(map(max, known)),
+        "zmax": max(map(max, payloads)),
         "colorscale": [[0.0, colour("heat-low")], [1.0, colour("heat-high")]],
         "colorbar": {"thickness": 10, "tickformat": "~s", "ticksuffix": "B", "outlinewidth": 0, "len": 1},
         "hoverongaps": False,
@@ -154,21 +156,21 @@ def payload_matrix(group: Group) -> list[Chart]:
             "text": [["" if v is None else f"{v / size:.3g}" for v in row] for row in cells],
             "texttemplate": "%{text}",
         }
-    sent = [sum(row) for row in known]
-    got = [sum(row[rank] for row in known) for rank in range(ranks)]
-    busiest = max(range(ranks), key=lambda rank: sent[rank])
-    listener = max(range(ranks), key=lambda rank: got[rank])
+    outgoing = [sum(row) for row in payloads]
+    incoming = [sum(row[rank] for row in payloads) for rank in range(ranks)]
+    busiest = max(range(ranks), key=lambda rank: outgoing[rank])
+    listener = max(range(ranks), key=lambda rank: incoming[rank])
     return [
         Chart(
             "Payloads from rank to rank",
             "Payload bytes of the whole run from each owner (row) to each receiver (column)"
             + (f", in {unit}." if ranks <= LABELLED_RANKS else "."),
-            f"Rank {busiest} sent most, {bytes_text(sent[busiest])}; rank {listener} received most, "
-            f"{bytes_text(got[listener])}.{group.seeds_text}",
+            f"Rank {busiest} sent most, {bytes_text(outgoing[busiest])}; rank {listener} received most, "
+            f"{bytes_text(incoming[listener])}.{group.seeds_text}",
             {
                 "owner": [owner for owner in range(ranks) for _ in range(ranks)],
                 "receiver": [receiver for _ in range(ranks) for receiver in range(ranks)],
-                "wire_bytes": [value for row in known for value in row],
+                "wire_bytes": [value for row in payloads for value in row],
             },
             [trace],
             {
@@ -184,7 +186,10 @@ def payload_matrix(group: Group) -> list[Chart]:
             (),
             [
                 ["", "sent", "received"],
-                *([f"rank {rank}", bytes_text(sent[rank]), bytes_text(got[rank])] for rank in range(ranks)),
+                *(
+                    [f"rank {rank}", bytes_text(outgoing[rank]), bytes_text(incoming[rank])]
+                    for rank in range(ranks)
+                ),
             ],
             height=320,
         )

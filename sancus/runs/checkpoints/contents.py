@@ -21,7 +21,8 @@ from safetensors.torch import save as save_tensors
 from sancus.errors import UserError
 from sancus.exchange.state import State
 from sancus.runs.checkpoints import durable
-from sancus.training.trainer import Best, Trainer
+from sancus.training.evaluation import Best
+from sancus.training.trainer import Trainer
 
 SHARED = ("weights.safetensors", "best.safetensors", "optimizer.safetensors", "state.json")
 PATTERN = "epoch-*"

@@ -1,4 +1,4 @@
-"""Loss and score, as sums that do not depend on how rows were split.
+"""Node classification: loss and score, as sums that do not depend on how rows were split.
 
 The loss is the sum over the training nodes of all ranks divided by their *global* count (weighted, where
 classes have weights), so parameter gradients are simply summed. Accuracy and micro-F1 are fractions whose
@@ -9,7 +9,6 @@ every positive node with every negative one, so scores and labels are joined on 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,25 +16,17 @@ import torch.nn.functional as F
 from sancus.errors import UserError
 from sancus.training.auc import mean_roc_auc
 from sancus.training.settings import TrainingSettings
+from sancus.training.task import SPLITS, Gatherer, Split
 
-SPLITS = ("train", "val", "test")
 METRICS = {"accuracy": "accuracy", "micro-f1": "micro-F1", "roc-auc": "ROC-AUC"}
 
 
-class Gatherer(Protocol):
-    """What ROC-AUC needs of the other ranks."""
-
-    def join(self, rows: torch.Tensor) -> torch.Tensor | None:
-        """Every rank's rows, joined on rank 0; None elsewhere."""
-        ...
-
-
 @dataclass(frozen=True)
-class Task:
-    """Labels and split of the own rows, with the global size of the training set."""
+class NodeTask:
+    """Classify nodes: labels and split of the own rows, with the global size of the training set."""
 
     labels: torch.Tensor  # [n_i] int64, or [n_i, C] of the run's dtype
-    rows: dict[str, torch.Tensor]  # own rows of each split, ascending
+    rows: dict[Split, torch.Tensor]  # own rows of each split, ascending
     train_count: float  # over all ranks; with class weights, the sum of the training nodes' weights
     class_weights: torch.Tensor | None = None  # [C]; with several labels a node, of the positive ones
     label_smoothing: float = 0.0
@@ -50,6 +41,10 @@ class Task:
     def metric(self) -> str:
         """What a score of this task is."""
         return METRICS["roc-auc" if self.auc else "micro-f1" if self.multilabel else "accuracy"]
+
+    def rows_needed(self, split: Split) -> torch.Tensor:
+        """The own rows of a split, ascending."""
+        return self.rows[split]
 
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
         """This rank's share of the global mean: cross entropy, or binary cross entropy a label."""
@@ -76,6 +71,10 @@ class Task:
         if self.auc:
             return torch.stack([self._auc(logits, self.rows[split], gatherer) for split in SPLITS])
         return torch.stack([self._fraction(logits, self.rows[split]) for split in SPLITS])
+
+    def predictions(self, logits: torch.Tensor) -> torch.Tensor:
+        """The class of each row `[n]`, or with several labels a node which of them hold `[n, C]`."""
+        return logits > 0 if self.multilabel else logits.argmax(dim=1)
 
     def _fraction(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         scores, labels = logits[rows], self.labels[rows]

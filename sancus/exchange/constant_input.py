@@ -2,7 +2,8 @@
 
 Dense features: `Â X` is computed once and kept. Sparse features stay sparse: `Â X` would be dense and large,
 so the rows of `X` that this rank needs are sent once, and every rank computes `X W` for own and received
-rows alone (design §2, exact savings).
+rows alone. What is kept is kept for each of two modes: training under the policy `drop` lacks the rows of
+others, which evaluation has.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import torch
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
+from sancus.exchange.mover import Mover
+from sancus.exchange.noise import Noise
 from sancus.kernels.base import Csr
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Plan
@@ -22,19 +25,77 @@ from sancus.plans.maps import Pick
 Thinning = Callable[[SparseMatrix, torch.Tensor], SparseMatrix]
 
 
-class DenseConstant:
-    """`Â X` as a constant; the dropout that a model asks for falls on `Â X`, after the aggregation."""
+class ConstantInput:
+    """What this rank needs of the constant features, kept after it crossed."""
 
-    def __init__(self, aggregated: torch.Tensor, nodes: torch.Tensor) -> None:
-        self._aggregated = aggregated  # [n_i, F]
-        self._nodes = nodes
+    def __init__(
+        self, x: torch.Tensor | SparseMatrix, mover: Mover, noise: Noise, plan: Plan | None = None
+    ) -> None:
+        """`x [n_i, F]` are the features of the own rows; `plan` picks the rows of sparse ones that cross."""
+        self.x = x
+        self._mover = mover
+        self._noise = noise
+        self._sparse = (
+            ConstantRows(x, noise.nodes, mover, plan or mover.plan) if isinstance(x, SparseMatrix) else None
+        )
+        self._aggregated: dict[bool, torch.Tensor] = {}  # Â X [n_i, F], by whether others' rows are absent
+        self._rows: dict[bool, tuple[torch.Tensor, torch.Tensor]] = {}  # X [n_i + r_i, F] and their nodes
 
-    def propagate(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
-        """`dropout(Â X) W`, with no message."""
-        return _transform_dense(self._aggregated, self._nodes, weight, share, key)
+    def propagate(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
+        """`Â (dropout(X) W)`, with no message after the first; of dense features `dropout(Â X) W`."""
+        key = self._noise.key(layer)
+        if self._sparse is not None:
+            return self._sparse.received(layer).propagate(weight, dropout, key)
+        assert isinstance(self.x, torch.Tensor)
+        absent = self._mover.crossing.absent("forward")
+        if absent not in self._aggregated:
+            with torch.no_grad():
+                self._aggregated[absent] = self._mover.aggregate_once(self.x, layer, absent=absent)
+        return _transform_dense(self._aggregated[absent], self._noise.nodes, weight, dropout, key)
+
+    def rows(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
+        """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message after the first."""
+        key = self._noise.key(layer)
+        if self._sparse is not None:
+            return self._sparse.received(layer).rows(weight, dropout, key)
+        assert isinstance(self.x, torch.Tensor)
+        absent = self._mover.crossing.absent("forward")
+        if absent not in self._rows:
+            rows = self._mover.gather_once(self.x, layer, absent=absent)
+            self._rows[absent] = rows, self._noise.columns()[: len(rows)]
+        return _transform_dense(*self._rows[absent], weight, dropout, key)
 
 
-class SparseConstant:
+class ConstantRows:
+    """Sparse rows that never change: those that this rank needs of others cross once in each mode."""
+
+    def __init__(self, own: SparseMatrix, nodes: torch.Tensor, mover: Mover, plan: Plan) -> None:
+        """`own [n_i, F]`, their user's ids `nodes [n_i]`; `plan` picks the rows that cross."""
+        self.own = own
+        self.nodes = nodes
+        self._mover = mover
+        self._plan = plan
+        self._received: dict[bool, ReceivedRows] = {}
+
+    def received(self, layer: int) -> ReceivedRows:
+        """Own and received rows in the present mode; `layer` is whom their bytes are counted for."""
+        crossing = self._mover.crossing
+        absent = crossing.absent("forward")
+        if absent not in self._received:
+            with torch.no_grad():
+                self._received[absent] = self._alone() if absent else self._fetch(layer)
+        return self._received[absent]
+
+    def _alone(self) -> ReceivedRows:
+        return ReceivedRows(self.own, self.nodes, self._mover.plan.forward.diagonal.matrix)
+
+    def _fetch(self, layer: int) -> ReceivedRows:
+        group = self._mover.group
+        entry = self._mover.crossing.once_use(layer).entry(group.rank)
+        return fetch_sparse_rows(self.own, self.nodes, self._plan, group, entry)
+
+
+class ReceivedRows:
     """Own and received rows of a sparse `X`; dropout falls on the entries of `X`, as in one process."""
 
     def __init__(self, x: SparseMatrix, nodes: torch.Tensor, local_rows: SparseMatrix) -> None:
@@ -57,18 +118,6 @@ class SparseConstant:
         return x.to_dense() if weight is None else x @ weight
 
 
-class DenseRows:
-    """Own and received rows of a dense `X`, for models that weigh edges by content."""
-
-    def __init__(self, x: torch.Tensor, nodes: torch.Tensor) -> None:
-        self._x = x  # [n_i + r_i, F]
-        self._nodes = nodes  # [n_i + r_i]
-
-    def rows(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
-        """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message."""
-        return _transform_dense(self._x, self._nodes, weight, share, key)
-
-
 def _transform_dense(
     x: torch.Tensor, nodes: torch.Tensor, weight: torch.Tensor | None, share: float, key: DropoutKey
 ) -> torch.Tensor:
@@ -80,7 +129,7 @@ def _transform_dense(
 
 def fetch_sparse_rows(
     x: SparseMatrix, nodes: torch.Tensor, plan: Plan, group: Group, entry: Entry
-) -> SparseConstant:
+) -> ReceivedRows:
     """Send the rows of `x` that others need, once, as sparse rows; join what arrives below own rows.
 
     A row crosses as its node id, its length, its columns (int32) and its values: three all-to-alls, since
@@ -117,7 +166,7 @@ def fetch_sparse_rows(
         (x.shape[0] + len(received_heads), x.shape[1]),
     )
     all_nodes = torch.cat([nodes, received_heads[:, 0]])
-    return SparseConstant(SparseMatrix(joined, x.kernel), all_nodes, plan.local_rows())
+    return ReceivedRows(SparseMatrix(joined, x.kernel), all_nodes, plan.local_rows())
 
 
 def _entries_of_rows(crow: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,128 @@
+"""The mover: runs the legs of a plan through a crossing, outside autograd.
+
+It multiplies by `Â` or `Âᵀ` across ranks, hands rows of other owners to whoever weighs edges by content, and
+takes the gradients of such rows back. The autograd functions of `sancus.exchange.aggregate` and
+`sancus.exchange.streaming` are written on top of it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+
+from sancus.comm.group import Group
+from sancus.comm.ledger import Direction
+from sancus.exchange.crossing import Crossing
+from sancus.exchange.delivery import Arrivals, Outgoing, Use
+from sancus.exchange.legs import returned
+from sancus.kernels.matrix import SparseMatrix
+from sancus.plans.base import Leg, Plan
+
+
+class Mover:
+    """Plan × crossing on one rank."""
+
+    def __init__(self, plan: Plan, group: Group, crossing: Crossing, clip: float | None = None) -> None:
+        """`clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP."""
+        self.plan = plan
+        self.group = group
+        self.crossing = crossing
+        self._clip = clip
+
+    def aggregate(
+        self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """`T_i = Â_ii H_i + Σ_{j≠i} R_ij (S_ij H_j)`, or its transpose, `[n_i, f]` to `[n_i, f]`.
+
+        `clean` is `h` without dropout, for policies that measure drift.
+        """
+        leg = self.plan.forward if direction == "forward" else self.plan.backward
+        if direction == "backward":
+            h = self._clipped(h)
+        h = h.contiguous()
+        return _sum(leg, h, self._deliver(leg, h, layer, direction, clean))
+
+    def aggregate_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> torch.Tensor:
+        """`Â X [n_i, F]` of constant rows, fresh and in full precision; `absent`: without those of others."""
+        x = x.contiguous()
+        return _sum(self.plan.forward, x, self._deliver_once(x, layer, absent=absent))
+
+    def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
+        """Own rows, then received rows by owner, `[n_i + r_i, f]`."""
+        return torch.cat([h, *(payload for _, payload in self.arrivals(h, layer, clean))])
+
+    def gather_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> torch.Tensor:
+        """The same for constant rows, fresh and in full precision; `absent`: the own rows alone."""
+        return torch.cat([x, *(payload for _, payload in self._deliver_once(x, layer, absent=absent))])
+
+    def arrivals(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> Arrivals:
+        """Other owners' rows, as they arrive."""
+        return self._deliver(self.plan.forward, h.contiguous(), layer, "forward", clean)
+
+    def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
+        """Gradients of received rows `[n_i + r_i, f]` go to their owners and add up there, `[n_i, f]`."""
+        leg, own = self.plan.forward, self.group.rank
+        gradient = self._clipped(gradient).contiguous()
+        if self.group.size == 1 or self.crossing.absent("forward"):
+            return gradient
+        sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
+        mine, *payloads = gradient.split([leg.diagonal.rows_in, *sizes])
+        back = returned(leg, gradient.device)
+        out = mine.clone()
+        for sender, part in self.crossing.deliver(back, Outgoing(payloads, back.weight), layer, "backward"):
+            back.add[sender].add(part, out)
+        return out
+
+    def stepwise_use(self, layer: int) -> Use | None:
+        """How gradients return owner after owner; None where policy or clip looks at all of them at once."""
+        return self.crossing.stepwise_use(layer) if self._clip is None else None
+
+    @property
+    def local_rows(self) -> SparseMatrix:
+        """Own rows of `Â` over the rows that `gather_rows` returns, `[n_i, n_i + r_i]`."""
+        return self.plan.forward.diagonal.matrix if self.crossing.absent("forward") else self._all_local_rows
+
+    @cached_property
+    def _all_local_rows(self) -> SparseMatrix:
+        return self.plan.local_rows()
+
+    def _deliver(
+        self, leg: Leg, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None
+    ) -> Arrivals:
+        if self.group.size == 1:
+            return iter(())
+        outgoing = self._outgoing(leg, h)
+        return self.crossing.deliver(
+            leg, outgoing, layer, direction, None if clean is None else self._outgoing(leg, clean)
+        )
+
+    def _deliver_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> Arrivals:
+        if self.group.size == 1 or absent:
+            return iter(())
+        leg = self.plan.forward
+        return self.crossing.once(leg, self._outgoing(leg, x), layer)
+
+    def _outgoing(self, leg: Leg, h: torch.Tensor) -> Outgoing:
+        """What this rank would send: one payload for all, or one for each receiver."""
+        own = self.group.rank
+        if leg.broadcast:
+            return Outgoing([leg.make[own].apply(h)], [leg.weight[own]])
+        payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
+        return Outgoing(payloads, leg.weight)
+
+    def _clipped(self, gradient: torch.Tensor) -> torch.Tensor:
+        """GRADIENT_CLIP of Algorithm 3: the L2 norm of what this rank holds is kept to `th_i = √p · th`."""
+        if self._clip is None:
+            return gradient
+        limit = self._clip * self.group.size**0.5
+        norm = gradient.norm().item()
+        return gradient * (limit / norm) if norm > limit else gradient
+
+
+def _sum(leg: Leg, h: torch.Tensor, arrivals: Arrivals) -> torch.Tensor:
+    """Own product, made while the first payloads travel, plus the product of each payload."""
+    out = leg.diagonal.apply(h)
+    for owner, payload in arrivals:
+        leg.add[owner].add(payload, out)
+    return out

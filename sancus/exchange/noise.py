@@ -1,0 +1,73 @@
+"""Noise: all dropout of one rank, whose masks depend on seed, time, layer and node, never on the rank."""
+
+from __future__ import annotations
+
+import torch
+
+from sancus.exchange.attention import EdgeFactors
+from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
+from sancus.exchange.edge_dropout import EdgeDropout
+from sancus.exchange.mover import Mover
+from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.summed import Rowlike, Summed
+
+
+class Noise:
+    """Dropout of own rows, of entries of sparse rows, and of edges."""
+
+    def __init__(self, nodes: torch.Tensor, mover: Mover, seed: int) -> None:
+        """`nodes [n_i]` are the user's ids of the own rows."""
+        self.nodes = nodes
+        self._mover = mover
+        self._seed = seed
+        self._edges: EdgeDropout | None = None
+
+    def key(self, layer: int) -> DropoutKey:
+        """What a mask of this layer depends on now, besides node and column."""
+        clock = self._mover.crossing.clock
+        return DropoutKey(self._seed, clock.epoch, layer, clock.step)
+
+    def drop(self, h: Rowlike, layer: int, share: float) -> Rowlike:
+        """`h [n_i, f]` with a `share` of its entries zeroed; of a sum, entries of its first part."""
+        if not share:
+            return h
+        self._note()
+        if isinstance(h, Summed):
+            thinned = self.drop(h.x, layer, share)
+            assert not isinstance(thinned, Summed)
+            return Summed(thinned, h.y, h.embedding)
+        if isinstance(h, SparseMatrix):
+            return drop_sparse(h, share, self.nodes, self.key(layer))
+        return drop_dense(h, share, self.nodes, self.key(layer))
+
+    def drop_transform(self, h: Rowlike, layer: int, weight: torch.Tensor, share: float) -> torch.Tensor:
+        """`drop(h) W [n_i, f_out]`; of dense rows no dropped copy is kept."""
+        if not share or not isinstance(h, torch.Tensor):
+            product: torch.Tensor = self.drop(h, layer, share) @ weight
+            return product
+        self._note()
+        return drop_transform(h, share, self.nodes, self.key(layer), weight)
+
+    def edge_factors(self, layer: int, share: float, heads: int) -> EdgeFactors | None:
+        """Factors of attention weights, `[nnz, heads]` for the entries of a matrix; None for no dropout."""
+        if not share:
+            return None
+        self._note()
+        return self._edge_dropout().thinned(heads, share, self.key(layer))
+
+    def columns(self) -> torch.Tensor:
+        """The user's ids of own and received rows, `[n_i + r_i]`; they cross when they are first needed."""
+        return self._edge_dropout().columns()
+
+    def _edge_dropout(self) -> EdgeDropout:
+        """Made when it is first needed: the ids of received rows cross then.
+
+        No `cached_property`: Python 3.11 holds a lock meanwhile, on which ranks that are threads would wait.
+        """
+        if self._edges is None:
+            self._edges = EdgeDropout(self.nodes, self._mover.plan.forward, self._mover.group)
+        return self._edges
+
+    def _note(self) -> None:
+        """What is sent now differs from epoch to epoch by chance alone: who measures drift must know."""
+        self._mover.crossing.noisy = True

@@ -1,0 +1,125 @@
+"""Consensus: at the end of every epoch all ranks tell each other where they stand, and take the same branch.
+
+Everything that decides what happens next (scores, early stop, signals, a number that is not finite) comes out
+of one fixed-shape gather that every rank makes in every epoch. So no rank ever branches on a value that
+the others do not know, and a rank that stands elsewhere, or holds other weights, is named on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from sancus.comm.errors import DisagreementError
+from sancus.comm.group import Group
+from sancus.exchange.health import Health
+from sancus.metrics.declared import METRICS
+from sancus.training.task import SPLITS
+from sancus.training.weights import compare
+
+Record = dict[str, float | int | None]  # the figures of an epoch by name, as in metrics.jsonl
+FIGURES = (
+    "loss",
+    "seconds",
+    "comm_seconds",
+    "hidden_seconds",
+    "agreement_seconds",
+    "wire_bytes",
+    "raw_bytes",
+    "agreement_bytes",
+    "parameter_bytes",
+    "evaluation_bytes",
+    "saved_bytes",
+    "history_bytes",
+    "max_drift",
+)
+PLACE = ("collectives", "epoch", "configuration", "weights")  # what must be the same on all ranks
+HALF = 1 << 32  # 64-bit numbers go as two halves, each of which a float64 holds exactly
+UNMEASURED = -1.0  # in the place of a drift
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one rank says at the end of an epoch."""
+
+    figures: Mapping[str, float]  # FIGURES: what the epoch was like for this rank
+    score: torch.Tensor  # [3, 2] numerators and denominators of its scores; zeros where it was not evaluated
+    signal: int  # the number of a signal that asks for the end; 0: none
+    unhealthy: bool  # it met a number that is not finite
+    place: tuple[int, ...]  # PLACE: where it believes to be
+
+    def pack(self) -> torch.Tensor:
+        """As a vector of float64, whose length is the same on all ranks."""
+        halves = [half for number in self.place for half in divmod(number, HALF)]
+        numbers = [self.figures[name] for name in FIGURES]
+        flags = [float(self.signal), float(self.unhealthy)]
+        return torch.tensor(
+            [*numbers, *self.score.reshape(-1).tolist(), *flags, *halves], dtype=torch.float64
+        )
+
+    @classmethod
+    def unpack(cls, vector: Sequence[float]) -> Statement:
+        """The statement that `pack` wrote."""
+        values = iter(vector)
+        figures = {name: next(values) for name in FIGURES}
+        score = torch.tensor([next(values) for _ in range(2 * len(SPLITS))], dtype=torch.float64)
+        signal, unhealthy = int(next(values)), bool(next(values))
+        place = tuple(int(next(values)) * HALF + int(next(values)) for _ in PLACE)
+        return cls(figures, score.view(len(SPLITS), 2), signal, unhealthy, place)
+
+
+class Consensus:
+    """Gathers statements over all ranks, and checks that they agree."""
+
+    def __init__(self, everyone: Group, health: Health, device: torch.device) -> None:
+        self._everyone = everyone
+        self._health = health
+        self._device = device
+
+    def reach(self, statement: Statement) -> list[Statement]:
+        """Every rank's statement `[p]`, in the order of ranks, the same list on all of them."""
+        gathered = self._everyone.all_gather(statement.pack().to(self._device)).cpu()
+        statements = [Statement.unpack(row) for row in gathered.tolist()]
+        if any(one.unhealthy for one in statements):
+            self._health.stop("", self._device)
+        _check_places([one.place for one in statements], self._everyone.clock.epoch)
+        return statements
+
+
+def combine(statements: Sequence[Statement], *, evaluated: bool) -> Record:
+    """The figures of all ranks as those of the run, each as its metric says: sum, mean or largest."""
+    columns = {
+        name: torch.tensor([one.figures[name] for one in statements], dtype=torch.float64) for name in FIGURES
+    }
+    record: Record = {name: _over_ranks(name, column) for name, column in columns.items()}
+    fractions = torch.stack([one.score for one in statements]).sum(dim=0)
+    for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
+        record[split] = (top / bottom if bottom else 0.0) if evaluated else None
+    communicated = columns["comm_seconds"]
+    record["compute_seconds"] = float((columns["seconds"] - communicated).mean())
+    record["waiting_seconds"] = float((communicated - communicated.min()).mean())
+    if record["max_drift"] == UNMEASURED:
+        record["max_drift"] = None
+    return record
+
+
+def _over_ranks(name: str, column: torch.Tensor) -> float | int:
+    how = METRICS[name].over_ranks
+    value = float(column.max() if how == "max" else column.mean() if how == "mean" else sum(column.tolist()))
+    return int(value) if METRICS[name].unit == "B" else value
+
+
+def _check_places(places: Sequence[tuple[int, ...]], epoch: int) -> None:
+    """A rank that stands elsewhere, or has other weights, is named on all."""
+    for name, values in zip(PLACE, zip(*places, strict=True), strict=True):
+        if name == "weights":
+            compare(list(values), epoch)
+            continue
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                raise DisagreementError(
+                    f"rank {rank} disagrees with rank 0 in epoch {epoch}: "
+                    f"its {name} is {value}, not {values[0]}"
+                )

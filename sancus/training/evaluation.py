@@ -1,0 +1,48 @@
+"""Evaluation: a fresh, exact, full-precision pass, and the best epoch by its scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from sancus.exchange.full_graph import FullGraph
+from sancus.exchange.gather import RankZero
+from sancus.training.task import Task
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The graph that scores are taken on, and its labels: with `--inductive` the whole one."""
+
+    exchange: FullGraph
+    task: Task
+
+    def logits(self, model: nn.Module) -> torch.Tensor:
+        """Logits `[n_i, C]` of the own rows; histories and policies of training are left alone."""
+        model.eval()
+        with torch.no_grad(), self.exchange.exact():
+            logits: torch.Tensor = model(self.exchange.input, self.exchange)
+        return logits
+
+    def score(self, model: nn.Module) -> torch.Tensor:
+        """This rank's fractions `[3, 2]` of train, val and test."""
+        return self.task.score(self.logits(model), RankZero(self.exchange.group))
+
+
+@dataclass
+class Best:
+    """The best validation epoch so far, and the weights it had."""
+
+    epoch: int = -1
+    val: float = -1.0
+    test: float = -1.0
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def better(self, epoch: int, val: float | None, test: float | None, model: nn.Module) -> Best:
+        """The best one after another epoch was scored; itself where that was not better, or not scored."""
+        if val is None or test is None or val <= self.val:
+            return self
+        weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        return Best(epoch, val, test, weights)
