@@ -9,11 +9,15 @@ TRAIN_ARGS ?= synthetic --ranks 2
 TRAIN_OUT ?= runs/synthetic
 PYTEST_ARGS ?=
 FAULTS ?= 3
+# Tests run on all cores, but on 8 at most; JOBS=0 runs them one after the other, in one process.
+JOBS ?= logical
+# One file's tests stay together, since they share what was expensive (tests/conftest.py); the long ones go first.
+PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint format bench sanitize docs faults audit lock clean
+.PHONY: help setup train check test coverage lint format bench sanitize docs faults audit lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,12 +27,21 @@ setup: $(VENV)/.project  ## make .venv with the pinned requirements and sancus i
 train: setup  ## train on the synthetic graph; TRAIN_ARGS="..." and TRAIN_OUT=DIR change what and where
 	$(BIN)/sancus train $(TRAIN_ARGS) --out $(TRAIN_OUT) --overwrite
 
-# The tests run even where lint complains, and pytest's summary is the last thing printed.
+# In both, tests run even where lint complains, and pytest's summary is the last thing printed.
+check: setup  ## lint, types and the quick tests of single processes: 2 minutes; before every commit
+	@status=0; \
+	$(MAKE) --no-print-directory lint || status=$$?; \
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" tests/unit $(PYTEST_ARGS) || status=$$?; \
+	exit $$status
+
 test: setup  ## lint, types, then every test; PYTEST_ARGS="-k halo" narrows the tests
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=$$?; \
-	$(BIN)/python -m pytest $(PYTEST_ARGS) || status=$$?; \
+	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) || status=$$?; \
 	exit $$status
+
+coverage: setup  ## which lines of sancus/ the tests run, ranks included; a table, and pages in htmlcov/
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --cov-report=html $(PYTEST_ARGS)
 
 lint: setup  ## ruff (rules and format) and mypy
 	@status=0; \
@@ -55,7 +68,7 @@ sanitize: setup  ## run the kernel tests on a build of the C code with sanitizer
 	  -o build/libsancus-sanitized.so sancus/kernels/native/*.c -lm
 	SANCUS_LIBRARY=build/libsancus-sanitized.so ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-	  $(BIN)/python -m pytest tests/unit -k kernels -p no:cacheprovider $(PYTEST_ARGS)
+	  $(BIN)/python -m pytest tests/unit -k kernels -p no:cacheprovider -p no:xdist $(PYTEST_ARGS)
 
 docs: setup  ## write docs/flags.md from the configuration
 	$(BIN)/python -m sancus.cli.flags_page > docs/flags.md
@@ -72,7 +85,7 @@ audit:  ## look up known vulnerabilities of requirements/lock.txt, in a throw-aw
 	$(PYTHON) -m venv "$$temp/venv" && "$$temp/venv/bin/pip" install -qq pip-audit && \
 	"$$temp/venv/bin/pip-audit" --strict --disable-pip --no-deps --progress-spinner off -r requirements/lock.txt
 
-# Fresh environment, newest versions within setup.py's ranges, written down. Local versions (+cpu) and the
+# Fresh environment, newest versions within pyproject.toml's ranges, written down. Local versions (+cpu) and the
 # CUDA packages are left out, so that the same file serves machines with and without a GPU.
 lock:  ## resolve requirements/lock.txt anew
 	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && \
@@ -86,10 +99,10 @@ lock:  ## resolve requirements/lock.txt anew
 	@echo "wrote requirements/lock.txt"
 
 clean:  ## remove the environment, caches and build leftovers; runs/ is kept
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov
 	find partitioners sancus staleness tests experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Two stamps: an edit of setup.py does not install the requirements again.
+# Two stamps: an edit of pyproject.toml does not install the requirements again.
 $(VENV)/.requirements: requirements/lock.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sancus needs Python 3.11 or newer: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,16 +1,12 @@
-"""Package metadata. Imports nothing but setuptools, so that it runs before torch is there."""
+"""Builds the C library; all else is in pyproject.toml. Imports only setuptools: torch is not there yet."""
 
-import re
 from pathlib import Path
 
-from setuptools import Extension, find_packages, setup
+from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'^__version__ = "([^"]+)"', (ROOT / "sancus" / "__init__.py").read_text(), re.M)
-assert VERSION is not None, 'sancus/__init__.py must hold a line __version__ = "..."'
-
 NATIVE = "sancus/kernels/native"
 
 
@@ -50,16 +46,6 @@ class AnyPythonWheel(bdist_wheel):
 
 
 setup(
-    name="sancus",
-    version=VERSION[1],
-    description="Decentralised full-graph GNN training that avoids communication and shows the bill",
-    license="MIT",
-    python_requires=">=3.11",
-    packages=find_packages(
-        include=["sancus*"]
-    ),  # follows sancus/staleness and sancus/partitioners, which are links
-    package_dir={"": "."},  # one root: an editable install is a plain .pth file
-    package_data={"": ["*.c", "*.h", "*.css", "*.html", "*.js", "py.typed"]},
     ext_modules=[
         Extension(
             "sancus.kernels.native.libsancus",
@@ -72,35 +58,4 @@ setup(
         )
     ],
     cmdclass={"build_ext": BuildLibrary, "bdist_wheel": AnyPythonWheel},
-    entry_points={"console_scripts": ["sancus = sancus.cli.app:main"]},
-    # Ranges here, for people who install Sancus beside other things; requirements/lock.txt holds the
-    # exact versions that `make setup` installs and that the tests ran with.
-    install_requires=[
-        "torch>=2.6",
-        "numpy>=1.26",
-        "scipy>=1.11",
-        "pymetis>=2023.1",
-        "safetensors>=0.4",
-        "cyclopts>=4",
-        "plotly>=6",  # for the plotly.js that it carries
-        "rich>=13",
-        "xxhash>=3",
-    ],
-    extras_require={
-        "mpi": ["mpi4py>=4", "mpich"],  # a complete MPI from PyPI, no system package
-        "torch-sparse": ["torch-sparse", "torch-scatter"],  # compiled from source: about 25 minutes
-        "pyg": ["torch-geometric"],
-        "experiments": ["matplotlib>=3.8"],  # only for the plots of RESULTS.md
-        "ogb": ["ogb"],  # only to download: its files are read by sancus
-        "tensorboard": ["tensorboard"],
-        "dev": [
-            "hypothesis>=6.100",
-            "mypy>=1.11",
-            "pytest>=8.1",
-            "pytest-benchmark>=4",
-            "pytest-timeout>=2.3",
-            "ruff>=0.6",
-            "websocket-client>=1.6",
-        ],
-    },
 )

@@ -8,15 +8,18 @@ of the class's constructor, so a plug-in declares its settings once.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
 import types
 import typing
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from typing import Any
 from sancus.errors import UserError
 
 Table = Mapping[str, str]
+OLD_NAMES = {"staleness": "sancus.staleness", "partitioners": "sancus.partitioners"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,8 @@ def load(kind: str, spec: Spec) -> type[Any]:
         sys.path.append(str(Path.cwd()))
     try:
         is_file = module_name.endswith(".py")
-        module = _import_file(Path(module_name)) if is_file else importlib.import_module(module_name)
+        with _old_names():
+            module = _import_file(Path(module_name)) if is_file else importlib.import_module(module_name)
     except Exception as error:
         reason = f"{error}" if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise UserError(f"{kind} {spec.name!r}: cannot import {module_name!r}: {reason}") from error
@@ -74,19 +79,69 @@ def load(kind: str, spec: Spec) -> type[Any]:
     return typing.cast("type[Any]", found)
 
 
+class _OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds our packages under the top-level names that they had, as the same modules: one SEND, not two.
+
+    A module of the user's own that has such a name stays what it is.
+    """
+
+    def find_spec(
+        self, name: str, path: object = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        top = name.partition(".")[0]
+        if top not in OLD_NAMES:
+            return None
+        parent = sys.modules.get(top)
+        ours = self._is_free(top) if parent is None else parent.__name__ == OLD_NAMES[top]
+        return importlib.machinery.ModuleSpec(name, self) if ours else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        top, dot, rest = spec.name.partition(".")
+        module = importlib.import_module(f"{OLD_NAMES[top]}{dot}{rest}")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """The module was executed under its own name, whose spec it gets back."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+    def _is_free(self, top: str) -> bool:
+        """Whether a name belongs to nobody, or to our own folder in a checkout."""
+        real = importlib.machinery.PathFinder.find_spec(top)
+        if real is None or real.origin is None:  # a folder without __init__.py is no package of that name
+            return True
+        package = importlib.util.find_spec(OLD_NAMES[top])
+        assert package is not None and package.origin is not None
+        return Path(real.origin).resolve() == Path(package.origin).resolve()
+
+
+@contextlib.contextmanager
+def _old_names() -> Iterator[None]:
+    """While a plug-in is imported: one that was written for the version before finds what it names."""
+    finder = _OldNames()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
 def _import_file(path: Path) -> types.ModuleType:
-    """The module of a `.py` file, imported once, under a name of its own."""
+    """The module of a `.py` file, under a name of its own; imported once, and again after it was edited."""
     place = path.expanduser().resolve()
-    name = f"sancus_file_{place.stem}_{zlib.crc32(str(place).encode()):08x}"
+    if not place.is_file():
+        raise ImportError(f"there is no file {path}")
+    content = place.read_bytes()
+    name = f"sancus_file_{place.stem}_{zlib.crc32(content, zlib.crc32(str(place).encode())):08x}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, place)
-    if spec is None or spec.loader is None or not place.is_file():
-        raise ImportError(f"there is no file {path}")
+    assert spec is not None, "the suffix is .py"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(content, place, "exec"), module.__dict__)  # no .pyc, which may be that of before
     except BaseException:
         del sys.modules[name]
         raise

@@ -24,7 +24,8 @@ from sancus.comm.ledger import Ledger
 from sancus.comm.records import gather_json
 from sancus.exchange.figures import run_log
 from sancus.graphs.shards import open_shard
-from sancus.launch import world as launch
+from sancus.launch.backend import choose_backend
+from sancus.launch.world import detect
 from sancus.metrics.bill import StreamKey, join_ledgers
 from sancus.runs import build as run
 from sancus.runs import directory as runfiles
@@ -76,10 +77,10 @@ def _result(trainer: Trainer, records: list[Record], bill: dict[str, Any]) -> di
 def main() -> None:
     """Join, train all jobs, leave."""
     work = json.loads(Path(sys.argv[1]).read_text())
-    world = launch.detect(os.environ)
+    world = detect(os.environ)
     assert world is not None, "to be started by torchrun or mpiexec"
     torch.set_num_threads(work["threads"])
-    backend = launch.choose_backend("auto", world, "cpu")
+    backend = choose_backend("auto", world, "cpu")
     group = run.connect(backend, world, work["timeout"])
     for job in work["jobs"]:
         outcome = train(job, group)

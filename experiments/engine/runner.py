@@ -16,7 +16,8 @@ from experiments.network.hosts import Network
 from experiments.network.launch import Launcher, run_ranks
 from sancus.api import settings
 from sancus.errors import UserError
-from sancus.launch.world import cores, follow_parent
+from sancus.launch.process import follow_parent
+from sancus.launch.world import cores
 from sancus.runs.directory import write_json
 from sancus.shards.cache import prepare
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from sancus.errors import UserError
-from sancus.launch.world import follow_parent
+from sancus.launch.process import follow_parent
 
 SYSTEM_PATH = "/usr/sbin:/sbin"  # where `tc` is; not every shell looks there
 INTERFACE = "eth0"

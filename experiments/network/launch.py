@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from experiments.network.hosts import INTERFACE, Host, Network
-from sancus.launch.world import follow_parent
+from sancus.launch.process import follow_parent
 
 Launcher = Literal["torchrun", "mpiexec"]
 PORT = "29500"  # of host 0, which no other process knows

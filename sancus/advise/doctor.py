@@ -21,7 +21,8 @@ from typing import Literal
 
 from sancus.datasets.home import home
 from sancus.errors import UserError
-from sancus.launch import world as launch
+from sancus.launch.backend import choose_backend
+from sancus.launch.world import cores
 from sancus.report.units import bytes_text, seconds_text
 
 State = Literal["ok", "missing", "broken"]
@@ -97,7 +98,7 @@ def _gloo() -> Finding:
 def _mpi() -> Finding:
     """mpi4py, a library that it loads, and mpiexec."""
     try:
-        launch.choose_backend("mpi", None, "cpu")
+        choose_backend("mpi", None, "cpu")
     except UserError as error:
         return Finding("backend mpi", "missing", str(error).partition(";")[0], "pip install 'sancus[mpi]'")
     probe = [sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"]
@@ -118,7 +119,7 @@ def _cuda() -> Finding:
 
 def _threads() -> Finding:
     asked = os.environ.get("OMP_NUM_THREADS")
-    told = f"{launch.cores()} cores" + (f", OMP_NUM_THREADS={asked}" if asked else "")
+    told = f"{cores()} cores" + (f", OMP_NUM_THREADS={asked}" if asked else "")
     return Finding("threads", "ok", f"{told}; a rank takes its share, or --threads N")
 
 

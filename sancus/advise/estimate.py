@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
 from sancus.codecs.base import Codec
 from sancus.comm.ledger import DIRECTIONS
@@ -108,7 +109,8 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     for (layer, direction), width in columns.items():
         codec: Codec = build("codec", CODECS, codecs[direction])
         rows = crossing if direction == "forward" else backward_rows(crossing, plan)
-        sent = wire_bytes(codec, rows, width, dtype) * share_sent(policies[direction])
+        share = [share_sent(policies[direction], ranks, owner, layer, direction) for owner in range(ranks)]
+        sent = wire_bytes(codec, rows, width, dtype) * np.array(share)  # column j is owner j's
         streams[layer, direction] = float(sent.sum())
         received += sent.sum(axis=1)
     history = sum(
@@ -149,15 +151,6 @@ def wire_bytes(codec: Codec, rows: Counts, columns: int, dtype: torch.dtype) -> 
 def backward_rows(crossing: Counts, plan: str) -> Counts:
     """What travels back: the transpose; whole blocks are broadcast in either direction."""
     return crossing if plan.startswith("block") else crossing.T
-
-
-def share_sent(policy: str) -> float:
-    """The share of uses at which a policy sends; 1, the most, where it depends on the data."""
-    name, _, settings = policy.partition(":")
-    bound = re.search(r"bound=(\d+)", settings)
-    if name in ("epoch-fixed", "epoch-adaptive") and bound:
-        return 1 / (int(bound[1]) + 1)
-    return 0.0 if name in ("drop", "never") else 1.0
 
 
 def parse_rate(text: str) -> float:

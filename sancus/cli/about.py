@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sancus.launch import world as launch
+from sancus.launch.exit_codes import EXIT_FAILED
 
 
 def list_plugins() -> None:
@@ -12,44 +12,22 @@ def list_plugins() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from sancus.codecs import CODECS
-    from sancus.comm import BACKENDS
+    from sancus.config.kinds import KINDS
     from sancus.config.papers import PAPERS
     from sancus.config.presets import PRESETS
-    from sancus.datasets import READERS
-    from sancus.kernels import KERNELS
-    from sancus.models import MODELS
-    from sancus.partitioners import PARTITIONERS
-    from sancus.plans import PLANS
     from sancus.plugins import summary
-    from sancus.staleness import POLICIES
-    from sancus.trackers import TRACKERS
 
-    tables = {
-        "partitioner": PARTITIONERS,
-        "plan": PLANS,
-        "policy": POLICIES,
-        "codec": CODECS,
-        "backend": BACKENDS,
-        "kernel": KERNELS,
-        "model": MODELS,
-        "data": READERS,
-        "tracker": TRACKERS,
-    }
-    known = {
-        kind: {name: summary(target) for name, target in table.items()} for kind, table in tables.items()
-    }
-    known["preset"] = {name: preset.summary for name, preset in PRESETS.items()}
+    names = {kind: {name: summary(target) for name, target in KINDS[kind].table.items()} for kind in KINDS}
+    names["preset"] = {name: preset.summary for name, preset in PRESETS.items()}
     console = Console(highlight=False)
-    shown = Table("kind", "name", "what it is", "paper", box=None, pad_edge=False)
-    for column in shown.columns[:2]:
+    table = Table("kind", "name", "what it is", "paper", box=None, pad_edge=False)
+    for column in table.columns[:2]:
         column.no_wrap = True
-    for kind, entries in known.items():
-        for name, told in entries.items():
-            shown.add_row(
-                kind, name, told, PAPERS.get((kind, name), ""), end_section=name == list(entries)[-1]
-            )
-    console.print(shown)
+    for kind, entries in names.items():
+        for name, line in entries.items():
+            paper = PAPERS.get((kind, name), "")
+            table.add_row(kind, name, line, paper, end_section=name == list(entries)[-1])
+    console.print(table)
 
 
 def doctor(*, self_test: bool = True) -> None:
@@ -75,5 +53,5 @@ def doctor(*, self_test: bool = True) -> None:
         broken += [finding.what] if finding.state == "broken" else []
     if broken:
         console.print(f"broken: {', '.join(broken)}")
-        sys.exit(launch.EXIT_FAILED)
+        sys.exit(EXIT_FAILED)
     console.print("ready")

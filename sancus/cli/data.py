@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sancus.config.settings import Config
+from sancus.cli.printing import print_line, print_table
+from sancus.cli.train import read_flags
 from sancus.errors import UserError
 
 
@@ -42,7 +43,6 @@ def partition(
     compare
         Print quality and cost of partitioners side by side; writes nothing.
     """
-    from sancus.cli.app import print_line, print_table
     from sancus.console.speaker import speaker
     from sancus.datasets.open import check_source
     from sancus.partitioners import PARTITIONERS
@@ -99,22 +99,20 @@ def estimate(
     gemm
         Multiply-adds a second of a dense product on one rank; default: measured here.
     """
-    from sancus.cli.app import app, print_line, print_table
     from sancus.datasets.open import check_source, open_graph
-    from sancus.shards.cache import check
+    from sancus.runs.check import check
 
     check_source(data)
-    _, bound, *_ = app.parse_args(["train", data, *flags], exit_on_error=False, print_error=False)
-    settings = bound.arguments.get("settings", Config())
+    _, settings = read_flags([data, *flags])
     check(data, settings, launched=True)
     from sancus.advise import estimate as estimating
 
     machine = estimating.probe(link, latency, spmm, gemm)
     graph = open_graph(data)
-    found = [estimating.estimate(graph, settings, count, machine) for count in ranks]
-    print_table(estimating.table(found))
+    estimates = [estimating.estimate(graph, settings, count, machine) for count in ranks]
+    print_table(estimating.table(estimates))
     print_line("")
-    print_table(estimating.stream_table(found))
+    print_table(estimating.stream_table(estimates))
 
 
 def info(data: str, /) -> None:
@@ -125,13 +123,12 @@ def info(data: str, /) -> None:
     data
         Graph: synthetic, synthetic:reddit@0.05, a file, a folder, or a name.
     """
-    from sancus.cli.app import print_line, print_table
     from sancus.datasets.info import facts_of, info_rows, oddities
     from sancus.datasets.open import find_reader
 
-    reader, found = find_reader(data)
-    graph = found.load()
+    name, reader = find_reader(data)
+    graph = reader.load()
     facts = facts_of(graph)
-    print_table([list(row) for row in info_rows(graph, facts, reader)])
+    print_table([list(row) for row in info_rows(graph, facts, name)])
     for oddity in oddities(graph, facts):
         print_line(f"looks wrong: {oddity}")

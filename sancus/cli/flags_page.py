@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from sancus.cli.app import app
+
 HEAD = """# Every verb and flag
 
 Written by `make docs` from the configuration: do not edit. `sancus VERB --help` shows the same.
@@ -13,8 +15,6 @@ Written by `make docs` from the configuration: do not edit. `sancus VERB --help`
 
 def page() -> str:
     """The page as Markdown."""
-    from sancus.cli.app import app
-
     text = app.generate_docs(recursive=True, include_hidden=False, heading_level=1)
     body = text[text.index("## Table of Contents") :]
     body = re.sub(r"```console\n.*?\n```\n\n", "", body.replace("## Table of Contents", ""), flags=re.S)

@@ -1,18 +1,21 @@
-"""The verbs that use a finished run: `predict` and `evaluate`. Imports no torch until it is needed."""
+"""The verbs that use the files of a run: `predict`, `evaluate` and `report`. Torch is imported late."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sancus.cli.printing import print_line
+from sancus.cli.train import read_flags
 from sancus.errors import UserError
-from sancus.launch import world as launch
-from sancus.runs.directory import RUN_FILE
+from sancus.launch.backend import choose_backend
+from sancus.launch.spawn import RanksNeeded
+from sancus.launch.world import ALONE, check_ranks, detect
+from sancus.runs.directory import RUN_FILE, holds_run
 
 if TYPE_CHECKING:
-    from sancus.runs.predict import Found
+    from sancus.runs.predict import Prediction
 
 
 def predict(run_dir: Path, /, *, out: Path, data: str | None = None, ranks: int | None = None) -> None:
@@ -31,13 +34,13 @@ def predict(run_dir: Path, /, *, out: Path, data: str | None = None, ranks: int 
     """
     if out.suffix != ".npz":
         raise UserError(f"--out {out}: predictions are written as .npz; choose a name that ends so")
-    found = _found(run_dir, data, ranks)
-    if found is not None and found.arrays:
+    prediction = _prediction(run_dir, data, ranks)
+    if prediction is not None and prediction.arrays:
         from sancus.runs.predict import write_predictions
 
-        write_predictions(found, out)
-        print(
-            f"{len(found.arrays['logits']):,} nodes: {', '.join(sorted(found.arrays))} in {out}", flush=True
+        write_predictions(prediction, out)
+        print_line(
+            f"{len(prediction.arrays['logits']):,} nodes: {', '.join(sorted(prediction.arrays))} in {out}"
         )
 
 
@@ -53,36 +56,54 @@ def evaluate(run_dir: Path, /, *, data: str | None = None, ranks: int | None = N
     ranks
         Number of ranks, 1 if not given; need not be that of the run.
     """
-    found = _found(run_dir, data, ranks)
-    if found is not None and found.arrays:
-        scores = "  ".join(f"{split} {value:.4f}" for split, value in found.scores.items())
-        print(f"{found.metric}  {scores}", flush=True)
+    prediction = _prediction(run_dir, data, ranks)
+    if prediction is not None and prediction.arrays:
+        scores = "  ".join(f"{split} {value:.4f}" for split, value in prediction.scores.items())
+        print_line(f"{prediction.metric}  {scores}")
 
 
-def _found(run_dir: Path, data: str | None, ranks: int | None) -> Found | None:
+def report(*run_dir: Path, out: Path | None = None) -> None:
+    """Write one page on a run, finished or broken, or on several side by side.
+
+    Parameters
+    ----------
+    run_dir
+        The --out directory of a run, or several; runs that differ by their seed are shown as one.
+    out
+        The page to write; default: report.html beside the files of the run.
+    """
+    from sancus.report.page import write_report
+
+    if not run_dir:
+        raise UserError("RUN_DIR is missing: give the --out directory of one run or of several")
+    for directory in run_dir:
+        if not holds_run(directory):
+            raise UserError(f"{directory} holds no run; give the --out directory of one")
+    if out is None and len(run_dir) > 1:
+        raise UserError(f"{len(run_dir)} runs need --out: the page to write, e.g. --out report.html")
+    try:
+        print_line(str(write_report(*run_dir, out=out)))
+    except OSError as error:
+        where = out or run_dir[0]
+        raise UserError(f"cannot write {where}: {error.strerror or error}; choose another --out") from error
+
+
+def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Prediction | None:
     """One exact pass on all ranks; None in the process that only started them."""
-    from sancus.cli.app import app
-    from sancus.shards.cache import check, prepare
+    from sancus.runs.check import check
+    from sancus.shards.cache import prepare
 
     if not (run_dir / RUN_FILE).is_file():
         raise UserError(f"{run_dir} holds no finished run; give the --out directory of one")
-    world = launch.detect(os.environ)
-    count = launch.check_ranks(ranks, world)
-    arguments = [
-        "train",
-        *([data] if data else []),
-        "--config",
-        str(run_dir / RUN_FILE),
-        "--ranks",
-        str(count),
-    ]
-    _, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
-    settings, source = bound.arguments["settings"], bound.arguments["data"]
-    backend = launch.choose_backend(settings.factors.backend, world, settings.launch.device)
+    world = detect(os.environ)
+    count = check_ranks(ranks, world)
+    arguments = [*([data] if data else []), "--config", str(run_dir / RUN_FILE), "--ranks", str(count)]
+    source, settings = read_flags(arguments)
+    backend = choose_backend(settings.factors.backend, world, settings.launch.device)
     check(source, settings, launched=True)
     shards = prepare(source, settings.factors.partitioner, count, row_order=settings.factors.row_order)
     if world is None and count > 1:
-        launch.spawn(sys.argv[1:], count, backend)
+        raise RanksNeeded(count, backend)
     from sancus.runs.predict import predict_rank
 
-    return predict_rank(settings, world or launch.ALONE, backend, shards, run_dir)
+    return predict_rank(settings, world or ALONE, backend, shards, run_dir)

@@ -96,13 +96,13 @@ def preset_settings(spec: str) -> dict[str, str | bool | float]:
     name, colon, level = spec.partition(":")
     if name not in PRESETS:
         raise UserError(f"preset {name!r} does not exist; choose from {choices(PRESETS, name)}")
-    found = PRESETS[name]
-    if found.level is None:
+    preset = PRESETS[name]
+    if preset.level is None:
         if colon:
             raise UserError(f"preset {spec!r} does not exist; {name} has {name} alone")
-        return dict(found.settings)
-    number = int(level) if level.isdecimal() else 0 if colon else found.default
-    if number < 1 or number > (found.largest or number):
-        until = f"to {name}:{found.largest}" if found.largest else "on, any whole number"
+        return dict(preset.settings)
+    number = int(level) if level.isdecimal() else 0 if colon else preset.default
+    if number < 1 or number > (preset.largest or number):
+        until = f"to {name}:{preset.largest}" if preset.largest else "on, any whole number"
         raise UserError(f"preset {spec!r} does not exist; {name} has {name}:1 {until}")
-    return dict(found.settings) | dict(found.level(number))
+    return dict(preset.settings) | dict(preset.level(number))

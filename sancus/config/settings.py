@@ -1,4 +1,11 @@
-"""The configuration of a run: frozen dataclasses, validated when made, one field doc each; the presets.
+"""The configuration of a run: frozen dataclasses, validated when made, one field doc each.
+
+A field's metadata say what a setting means to ranks and to later runs; where they say nothing, all ranks must
+agree on it, and it may not change when a run is resumed:
+
+- `may_change`: a resumed run may set it anew without touching what its histories mean;
+- `agree`: `False` where ranks may differ, `"presence"` where only its being set must be the same;
+- `repeat`: `False` for what belongs to one start of a run, and is not taken over with its other settings.
 
 Imports no torch, so that `--help` and every mistake on the command line are answered at once.
 """
@@ -8,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,20 +23,16 @@ from typing import Annotated, Any, Literal
 import xxhash
 from cyclopts import Group, Parameter
 
-from sancus.codecs import CODECS
-from sancus.comm import BACKENDS
+from sancus.config.kinds import check_specs, specs_of
 from sancus.config.presets import DEFAULT, preset_settings
 from sancus.errors import UserError
-from sancus.kernels import KERNELS
-from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
-from sancus.partitioners import PARTITIONERS
-from sancus.plans import AUTO, PLANS
-from sancus.plugins import Table, choices, parse
-from sancus.staleness import POLICIES
-from sancus.trackers import TRACKERS
+from sancus.plans import AUTO
 from sancus.training.settings import TrainingSettings
 
+FREE = {"may_change": True}
+OWN = {"may_change": True, "agree": False}  # of one rank, or of the machine that it runs on
+ONCE = {"may_change": True, "agree": False, "repeat": False}
 LONGEST_TIMEOUT = 1e6  # seconds; transports count milliseconds in machine words
 
 
@@ -53,11 +56,11 @@ class FactorSettings:
     """Bits on the wire for the gradients; default: those of --codec."""
     error_feedback: bool = False
     """Owners add to each send what the codec left out of the send before."""
-    backend: str = "auto"
+    backend: str = field(default="auto", metadata=FREE)
     """Transport: auto, gloo, mpi or nccl."""
     agree: Literal["layer", "epoch"] = "layer"
     """When owners that measure drift tell the others: at every layer, or once an epoch for the next."""
-    broadcast: Literal["auto", "ring", "library"] = "auto"
+    broadcast: Literal["auto", "ring", "library"] = field(default="auto", metadata=FREE)
     """How a block reaches all: pipelined around the ring, by the library, or what a probe finds faster."""
     clip: float | None = None
     """Clip every rank's gradient rows to an L2 norm of √p times this, before they are sent."""
@@ -67,46 +70,28 @@ class FactorSettings:
     """Exact saving (auto): send the narrower of H and HW."""
     skip_input_gradient: bool = True
     """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
-    kernel: str = "auto"
+    kernel: str = field(default="auto", metadata=FREE)
     """Sparse product: auto (native where its library loads, else torch), native, torch or torch-sparse."""
 
     def __post_init__(self) -> None:
-        for kind, table, spec in self.specs():
-            parse(kind, table, spec)
+        check_specs(self)
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
             raise UserError(f"--clip {self.clip}: must be a positive number")
-        if self.backend != "auto" and self.backend not in BACKENDS:
-            raise UserError(
-                f"backend {self.backend!r} does not exist; "
-                f"choose from {choices(['auto', *BACKENDS], self.backend)}"
-            )
-
-    def specs(self) -> list[tuple[str, Table, str]]:
-        """Every plug-in that is named here: (kind, table, spec)."""
-        return [
-            ("partitioner", PARTITIONERS, self.partitioner),
-            *([] if self.plan == AUTO else [("plan", PLANS, self.plan)]),
-            ("policy", POLICIES, self.staleness),
-            ("policy", POLICIES, self.backward),
-            ("codec", CODECS, self.codec),
-            *([] if self.backward_codec is None else [("codec", CODECS, self.backward_codec)]),
-            ("kernel", KERNELS, self.kernel),
-        ]
 
 
 @dataclass(frozen=True)
 class LaunchSettings:
     """Ranks and the machine."""
 
-    ranks: int | None = None
+    ranks: int | None = field(default=None, metadata=OWN)
     """Number of ranks, 1 if not given; under torchrun or mpiexec it may only repeat the launcher's."""
-    threads: int | None = None
+    threads: int | None = field(default=None, metadata=OWN)
     """Threads a rank; default: cores divided by the ranks of this host."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where tensors live (cuda is untested)."""
-    timeout: float = 120.0
+    timeout: float = field(default=120.0, metadata=OWN)
     """Seconds after which a collective that does not end is an error."""
-    restarts: int = 0
+    restarts: int = field(default=0, metadata=ONCE)
     """How often local ranks are started again after a failure; they go on from the last checkpoint."""
 
     def __post_init__(self) -> None:
@@ -126,21 +111,21 @@ class LaunchSettings:
 class OutputSettings:
     """What a run leaves behind."""
 
-    out: Path | None = None
+    out: Path | None = field(default=None, metadata=ONCE)
     """Directory for the run's files; default: a new one under runs/."""
-    overwrite: bool = False
+    overwrite: bool = field(default=False, metadata=ONCE)
     """Replace the run that --out holds already."""
-    checkpoint_every: int = 0
+    checkpoint_every: int = field(default=0, metadata=FREE)
     """Write a checkpoint every so many epochs; one is always written at the end and on SIGTERM or SIGINT."""
-    keep: int = 2
+    keep: int = field(default=2, metadata=OWN)
     """How many checkpoints to keep; the newest ones."""
-    resume: Path | None = None
+    resume: Path | None = field(default=None, metadata=ONCE | {"agree": "presence"})
     """Directory of an earlier run: go on from its newest checkpoint; auto: from that in --out, if any."""
-    verbose: bool = False
+    verbose: bool = field(default=False, metadata=OWN)
     """Print every epoch, and at the end the bill of every layer, direction and owner."""
-    quiet: bool = False
+    quiet: bool = field(default=False, metadata=ONCE)
     """Print nothing but errors."""
-    track: str | None = None
+    track: str | None = field(default=None, metadata=OWN)
     """Also send every epoch's figures to a tracker: tensorboard (extra)."""
 
     def __post_init__(self) -> None:
@@ -152,8 +137,7 @@ class OutputSettings:
             raise UserError("--resume auto needs --out: the directory to go on in")
         if self.keep < 1:
             raise UserError(f"--keep {self.keep}: must be at least 1")
-        if self.track is not None:
-            parse("tracker", TRACKERS, self.track)
+        check_specs(self)
         if self.checkpoint_every < 0:
             raise UserError(f"--checkpoint-every {self.checkpoint_every}: must not be negative")
         if self.resume is not None and not self.automatic and not (self.resume / "checkpoint").is_dir():
@@ -179,7 +163,9 @@ def _flags(title: str, order: int) -> Parameter:
 class Config:
     """A complete run."""
 
-    preset: Annotated[str, Parameter(show_default=_of_the_command_line)] = "exact"
+    preset: Annotated[str, Parameter(show_default=_of_the_command_line)] = field(
+        default="exact", metadata=FREE
+    )
     """Named settings: see `sancus list`. Flags override what a preset sets."""
     factors: Annotated[FactorSettings, _flags("Factors of the traffic", 1)] = field(
         default_factory=FactorSettings
@@ -193,7 +179,8 @@ class Config:
 
     def __post_init__(self) -> None:
         preset_settings(self.preset)
-        parse("model", MODELS, self.model)
+        for section in (self, self.shape, self.training):  # the others have checked themselves
+            check_specs(section)
         if self.launch.restarts and self.output.out is None and self.output.resume is None:
             raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
         if self.factors.backend == "nccl" and self.launch.device != "cuda":
@@ -206,16 +193,38 @@ class Config:
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), default=str))
         return plain
 
+    def specs(self) -> list[tuple[str, str]]:
+        """Every plug-in that the run uses: (kind, spec)."""
+        sections = (self.factors, self, self.shape, self.training, self.output)
+        return [pair for section in sections for pair in specs_of(section)]
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting by the name of its flag."""
+        return {name: value for name, _, value in _settings_in(self)}
+
     def digest(self) -> bytes:
         """16 bytes that differ when any setting that must agree between ranks differs."""
-        settings = self.to_dict()
-        output = self.output
-        settings["output"] = {
-            "checkpoint_every": output.checkpoint_every,
-            "resume": output.resume is not None,
-        }
-        settings["launch"] = {"device": self.launch.device}
-        return xxhash.xxh3_128_digest(json.dumps(settings, sort_keys=True).encode())
+        agreed = {}
+        for name, item, value in _settings_in(self):
+            rule = item.metadata.get("agree", True)
+            if rule:
+                agreed[name] = value is not None if rule == "presence" else value
+        return xxhash.xxh3_128_digest(json.dumps(agreed, sort_keys=True).encode())
+
+
+def fields_by_flag() -> dict[str, dataclasses.Field[Any]]:
+    """The field of every setting, by the name of its flag."""
+    return {name: item for name, item, _ in _settings_in(Config())}
+
+
+def _settings_in(section: Any) -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """Name, field and value of every setting, those of the sections inside included."""
+    for item in dataclasses.fields(section):
+        value = getattr(section, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from _settings_in(value)
+        else:
+            yield item.name, item, value
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sancus.comm.ledger import Stream
+from sancus.exchange.agreement import Agreement
+from sancus.exchange.decisions import Decisions
+from sancus.exchange.memory import Memory
 from sancus.staleness.base import Answer
 
-if TYPE_CHECKING:
-    from sancus.exchange.crossing import Crossing
+
+class Remembers(Protocol):
+    """What figures are read from: a crossing."""
+
+    decisions: Decisions
+    agreement: Agreement
+    memory: Memory
 
 
 @dataclass(frozen=True)
@@ -49,14 +57,14 @@ class RunLog:
     measured: list[list[float]]  # what this rank measured: see `Agreement.record`
 
 
-def run_log(crossing: Crossing) -> RunLog:
+def run_log(crossing: Remembers) -> RunLog:
     """The log of a run; the decisions are the same on all ranks."""
     decisions = crossing.decisions
     counts = {stream: decisions.counts_of(stream) for stream in decisions.streams()}
     return RunLog(decisions.as_array(), counts, crossing.agreement.record())
 
 
-def figures_of(crossing: Crossing, rank: int) -> Figures:
+def figures_of(crossing: Remembers, rank: int) -> Figures:
     """The current epoch on one rank."""
     decisions, agreement, memory = crossing.decisions, crossing.agreement, crossing.memory
     sends, skips = decisions.counts()

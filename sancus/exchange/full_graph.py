@@ -76,10 +76,7 @@ class FullGraph:
         """
         if self.savings.reuse_input and (h.x if isinstance(h, Labelled) else h) is self.input:
             result = self._constant.propagate(layer, weight, dropout)
-            if isinstance(h, Labelled):
-                assert self.labels is not None
-                result = result + self.labels.propagate(h, layer, weight)
-            return result
+            return result + h.propagate_labels(layer, weight) if isinstance(h, Labelled) else result
         clean = h if dropout and self.crossing.drifts("forward") else None
         if weight is not None and self._order(h, weight, layer) == "transform-first":
             narrow = self.transform(h, layer, weight, dropout)

@@ -40,14 +40,20 @@ class LabelDraw:
 
 
 class Labelled(Summed):
-    """`X + M Y E [n_i, F]`, with the draw that `M` stands for."""
+    """`X + M Y E [n_i, F]`, which also knows the labels of received rows."""
 
     def __init__(
-        self, x: torch.Tensor | SparseMatrix, y: SparseMatrix, embedding: torch.Tensor, draw: LabelDraw
+        self, x: torch.Tensor | SparseMatrix, labels: ConstantRows, embedding: torch.Tensor, draw: LabelDraw
     ) -> None:
-        """`y [n_i, C]` is `M Y`, `embedding [C, F]` is `E`."""
-        super().__init__(x, y, embedding)
-        self.draw = draw
+        """`labels` are `Y`, `draw` is `M`, `embedding [C, F]` is `E`."""
+        super().__init__(x, draw.keep(labels.own, labels.nodes), embedding)
+        self._labels = labels
+        self._draw = draw
+
+    def propagate_labels(self, layer: int, weight: torch.Tensor | None) -> torch.Tensor:
+        """`Â M Y E W` from own and received rows of `Y`, with no message after the first."""
+        projected = self.embedding if weight is None else self.embedding @ weight
+        return self._labels.received(layer).multiply(projected, self._draw.keep)
 
 
 class LabelInput:
@@ -59,14 +65,9 @@ class LabelInput:
         self._seed = seed
 
     def draw(self, rate: float, epoch: int) -> LabelDraw:
-        """Which nodes show their labels in this epoch."""
+        """Which nodes show their labels in this epoch; a loss must leave them out."""
         return LabelDraw(rate, self._seed, epoch)
 
     def added_to(self, x: torch.Tensor | SparseMatrix, embedding: torch.Tensor, draw: LabelDraw) -> Labelled:
         """`X + M Y E` for `x [n_i, F]` and `embedding [C, F]`."""
-        return Labelled(x, draw.keep(self._labels.own, self._labels.nodes), embedding, draw)
-
-    def propagate(self, h: Labelled, layer: int, weight: torch.Tensor | None) -> torch.Tensor:
-        """`Â M Y E W` from own and received rows of `Y`, with no message after the first."""
-        projected = h.embedding if weight is None else h.embedding @ weight
-        return self._labels.received(layer).multiply(projected, h.draw.keep)
+        return Labelled(x, self._labels, embedding, draw)

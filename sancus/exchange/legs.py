@@ -6,20 +6,15 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS, Direction
-from sancus.plans.base import Leg, Plan
+from sancus.plans.base import Add, Leg, Move, Plan
 from sancus.plans.maps import Identity
 
 
-def returned(leg: Leg, device: torch.device) -> Leg:
+def way_back(leg: Leg, device: torch.device) -> Leg:
     """The way back of received rows: gradients of the rows themselves, not of sums over them."""
     rows = [torch.ones(row_map.rows_in, device=device) for row_map in leg.add]
-    return Leg(
-        False,
-        leg.diagonal,
-        make=[Identity(len(row)) for row in rows],
-        add=[row_map.transposed for row_map in leg.make],
-        weight=rows,
-    )
+    move = Move(leg.move.axis, False, make=[Identity(len(row)) for row in rows], weight=rows)
+    return Leg(leg.diagonal, (move, Add([row_map.transposed for row_map in leg.make])))
 
 
 def needed(plan: Plan, group: Group, device: torch.device) -> dict[Direction, list[bool]]:

@@ -7,28 +7,39 @@ takes the gradients of such rows back. The autograd functions of `sancus.exchang
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import torch
 
 from sancus.comm.group import Group
-from sancus.comm.ledger import Direction
+from sancus.comm.ledger import Direction, Entry, Stream
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.delivery import Arrivals, Outgoing, Use
-from sancus.exchange.legs import returned
+from sancus.exchange.legs import way_back
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Plan
+from sancus.plans.base import Add, Leg, Plan, Reduce
 
 
 class Mover:
     """Plan × crossing on one rank."""
 
-    def __init__(self, plan: Plan, group: Group, crossing: Crossing, clip: float | None = None) -> None:
-        """`clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP."""
+    def __init__(
+        self,
+        plan: Plan,
+        groups: Mapping[str, Group],
+        crossing: Crossing,
+        clip: float | None = None,
+    ) -> None:
+        """`groups` are the ranks of each axis that the plan names; `crossing` is over the axis of its `Move`.
+
+        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP.
+        """
         self.plan = plan
-        self.group = group
+        self.group = groups[plan.forward.move.axis]
         self.crossing = crossing
-        self._clip = clip
+        self._groups = groups
+        self._limit = None if clip is None else clip * self.group.size**0.5
 
     def aggregate(
         self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
@@ -39,14 +50,14 @@ class Mover:
         """
         leg = self.plan.forward if direction == "forward" else self.plan.backward
         if direction == "backward":
-            h = self._clipped(h)
+            h = _clipped(h, self._limit)
         h = h.contiguous()
-        return _sum(leg, h, self._deliver(leg, h, layer, direction, clean))
+        return self._run(leg, h, self._deliver(leg, h, layer, direction, clean), layer, direction)
 
     def aggregate_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> torch.Tensor:
         """`Â X [n_i, F]` of constant rows, fresh and in full precision; `absent`: without those of others."""
         x = x.contiguous()
-        return _sum(self.plan.forward, x, self._deliver_once(x, layer, absent=absent))
+        return self._run(self.plan.forward, x, self._deliver_once(x, layer, absent=absent), layer, "forward")
 
     def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         """Own rows, then received rows by owner, `[n_i + r_i, f]`."""
@@ -63,12 +74,12 @@ class Mover:
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows `[n_i + r_i, f]` go to their owners and add up there, `[n_i, f]`."""
         leg, own = self.plan.forward, self.group.rank
-        gradient = self._clipped(gradient).contiguous()
+        gradient = _clipped(gradient, self._limit).contiguous()
         if self.group.size == 1 or self.crossing.absent("forward"):
             return gradient
         sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
         mine, *payloads = gradient.split([leg.diagonal.rows_in, *sizes])
-        back = returned(leg, gradient.device)
+        back = way_back(leg, gradient.device)
         out = mine.clone()
         for sender, part in self.crossing.deliver(back, Outgoing(payloads, back.weight), layer, "backward"):
             back.add[sender].add(part, out)
@@ -76,7 +87,7 @@ class Mover:
 
     def stepwise_use(self, layer: int) -> Use | None:
         """How gradients return owner after owner; None where policy or clip looks at all of them at once."""
-        return self.crossing.stepwise_use(layer) if self._clip is None else None
+        return self.crossing.stepwise_use(layer) if self._limit is None else None
 
     @property
     def local_rows(self) -> SparseMatrix:
@@ -86,6 +97,28 @@ class Mover:
     @cached_property
     def _all_local_rows(self) -> SparseMatrix:
         return self.plan.local_rows()
+
+    def _run(
+        self, leg: Leg, h: torch.Tensor, arrivals: Arrivals, layer: int, direction: Direction
+    ) -> torch.Tensor:
+        """The rest of a leg's program, after its `Move` has started; its own product is made meanwhile."""
+        out = leg.diagonal.apply(h)
+        for instruction in leg.program:
+            if isinstance(instruction, Add):
+                for owner, payload in arrivals:
+                    instruction.maps[owner].add(payload, out)
+            elif isinstance(instruction, Reduce):
+                self._reduce(out, instruction.axis, Stream(layer, direction, self.group.rank))
+        return out
+
+    def _reduce(self, out: torch.Tensor, axis: str, stream: Stream) -> None:
+        """`out [n_i, f]` becomes the sum over the ranks of an axis; counted with the stream's payloads."""
+        group, exact = self._groups[axis], self.crossing.clock.exact
+        entry = Entry("evaluation" if exact else "payload", stream)
+        before = group.ledger.wire_of(entry.purpose)
+        group.all_reduce(out.view(-1), entry)
+        if not exact:
+            group.ledger.count_raw(stream, group.ledger.wire_of(entry.purpose) - before)
 
     def _deliver(
         self, leg: Leg, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None
@@ -111,18 +144,10 @@ class Mover:
         payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
         return Outgoing(payloads, leg.weight)
 
-    def _clipped(self, gradient: torch.Tensor) -> torch.Tensor:
-        """GRADIENT_CLIP of Algorithm 3: the L2 norm of what this rank holds is kept to `th_i = √p · th`."""
-        if self._clip is None:
-            return gradient
-        limit = self._clip * self.group.size**0.5
-        norm = gradient.norm().item()
-        return gradient * (limit / norm) if norm > limit else gradient
 
-
-def _sum(leg: Leg, h: torch.Tensor, arrivals: Arrivals) -> torch.Tensor:
-    """Own product, made while the first payloads travel, plus the product of each payload."""
-    out = leg.diagonal.apply(h)
-    for owner, payload in arrivals:
-        leg.add[owner].add(payload, out)
-    return out
+def _clipped(gradient: torch.Tensor, limit: float | None) -> torch.Tensor:
+    """GRADIENT_CLIP of Algorithm 3: the L2 norm of what a rank holds is kept to `th_i = √p · th`."""
+    if limit is None:
+        return gradient
+    norm = gradient.norm().item()
+    return gradient * (limit / norm) if norm > limit else gradient

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from sancus.launch.world import EXIT_INTERRUPTED
+from sancus.launch.exit_codes import EXIT_INTERRUPTED
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 SAME_SECONDS = 1.0  # Ctrl-C reaches a rank from the terminal, and again from its launcher

@@ -1,13 +1,12 @@
 """Local ranks: started, watched, ended together, and started again after a failure.
 
-`sancus train --ranks N` becomes this process (`launch.spawn`). It imports what every rank needs, once, and
-forks the ranks: N ranks start in the time of one, and a restart costs next to nothing. It never computes, so
-no thread of its own is lost in a fork. Ranks of MPI are mpiexec's, which is started and watched from here.
+`sancus train --ranks N` becomes this process (`sancus.launch.spawn`). It has imported what every rank needs,
+and forks the ranks: N ranks start in the time of one, and a restart costs next to nothing. It never computes,
+so no thread of its own is lost in a fork. Ranks of MPI are mpiexec's, which is started and watched from here.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import selectors
 import signal
@@ -15,43 +14,38 @@ import subprocess
 import sys
 import tempfile
 import uuid
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from sancus.launch import world as launch
+from sancus.launch.backend import mpiexec
+from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PEER, EXIT_PIPE, EXIT_SAVED, EXIT_USER, exit_code
+from sancus.launch.interrupt import SIGNALS
+from sancus.launch.process import WARM, follow_parent, fork, name_process, run_command
+from sancus.launch.world import ATTEMPT, LAUNCHER_PID, RENDEZVOUS, RUN
 from sancus.watch.board import WATCH
 from sancus.watch.deaths import DeathWatch
 
 GRACE_SECONDS = 5.0
 INTERRUPTED = -1  # in the place of a rank: the launcher got a signal
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# What ranks import sooner or later; the last one comes with the first optimiser.
-WARM = (
-    "sancus.cli.app",
-    "sancus.runs.session",
-    "sancus.runs.predict",
-    "sancus.comm.torch_dist",
-    "torch._dynamo",
-)
 
 
 @dataclass(frozen=True)
 class Start:
-    """What is started: `sancus argv` as ranks, for which time."""
+    """What is started: `sancus argv` as so many ranks, and whether it is the first attempt or a later one."""
 
+    main: Callable[[], None]  # the command line, which reads `sys.argv`: what a forked rank runs
     argv: Sequence[str]
     ranks: int
     run: str  # names this run among all, the same for every attempt
     attempt: int
-    folder: Path
+    folder: Path  # of this attempt, where its ranks meet
 
     def environment(self) -> dict[str, str]:
         """What a rank of ours learns from its launcher."""
-        return {launch.RUN: self.run, launch.ATTEMPT: str(self.attempt)}
+        return {RUN: self.run, ATTEMPT: str(self.attempt)}
 
 
 class Attempt(Protocol):
@@ -108,7 +102,7 @@ class ForkedRanks:
         """Until all ended well, or one did not: then the others are ended, and that one is named."""
         while len(self.codes) < self._start.ranks:
             rank = self._next()
-            if rank is not None and self.codes[rank] not in (0, *launch.EXIT_SAVED):
+            if rank is not None and self.codes[rank] not in (0, *EXIT_SAVED):
                 failed = self._culprit(rank)
                 code = self.codes.get(failed)
                 self._end()
@@ -122,7 +116,7 @@ class ForkedRanks:
                 os.kill(child, number)
 
     def kill(self) -> None:
-        """Without a word."""
+        """End all now, because the user wants it: none of them is reported as failed."""
         self._wanted = True
         self.signal(signal.SIGKILL)
 
@@ -138,19 +132,19 @@ class ForkedRanks:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.environ.pop(launch.WARM, None)
+        os.environ.pop(WARM, None)
         os.environ |= self._start.environment() | {
-            launch.LAUNCHER_PID: str(os.getppid()),
-            launch.RENDEZVOUS: str(self._start.folder / "store"),
+            LAUNCHER_PID: str(os.getppid()),
+            RENDEZVOUS: str(self._start.folder / "store"),
             "RANK": str(rank),
             "WORLD_SIZE": str(self._start.ranks),
             "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         }
-        launch.name_process(f"sancus rank {rank}")
+        name_process(f"sancus rank {rank}")
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if rank:
             os.dup2(os.open(self._log(rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
-        run_command(self._start.argv)
+        run_command(self._start.main, self._start.argv)
 
     def _next(self, timeout: float | None = None) -> int | None:
         """A rank that ended; None where a signal came or time ran out."""
@@ -167,16 +161,16 @@ class ForkedRanks:
     def _culprit(self, first: int) -> int:
         """A rank that only lost its peers is not at fault: give the others a moment to say so."""
         suspect = first
-        while self.codes[suspect] in (0, launch.EXIT_PEER):
-            found = self._next(GRACE_SECONDS)
-            if found is None:
+        while self.codes[suspect] in (0, EXIT_PEER):
+            ended = self._next(GRACE_SECONDS)
+            if ended is None:
                 silent = [rank for rank in range(self._start.ranks) if rank not in self.codes]
                 return silent[0] if silent else first
-            suspect = found
+            suspect = ended
         return suspect
 
     def _end(self) -> None:
-        """Nobody is left behind."""
+        """Kill the ranks that still run, and wait until all have ended."""
         self.signal(signal.SIGKILL)
         while len(self.codes) < self._start.ranks:
             self._next()
@@ -184,10 +178,10 @@ class ForkedRanks:
     def _explain(self, rank: int, code: int | None) -> int:
         """Show what the rank at fault had to say; the exit code of the whole."""
         if self._wanted:
-            return launch.EXIT_FAILED
+            return EXIT_FAILED
         if rank and self._log(rank).exists():
             sys.stderr.write(self._log(rank).read_text(errors="replace"))
-        if code in (launch.EXIT_USER, launch.EXIT_PIPE):
+        if code in (EXIT_USER, EXIT_PIPE):
             return code
         if code is None:
             how = "did not answer the others"
@@ -196,7 +190,7 @@ class ForkedRanks:
         else:
             how = f"failed with exit code {code}"
         sys.stderr.write(f"sancus: rank {rank} {how}; all ranks were ended\n")
-        return launch.EXIT_FAILED
+        return EXIT_FAILED
 
     def _log(self, rank: int) -> Path:
         return self._start.folder / f"rank-{rank}.stderr"
@@ -210,13 +204,13 @@ class MpiRanks:
     """
 
     def __init__(self, start: Start) -> None:
-        command = [launch.mpiexec(), "-n", str(start.ranks), sys.executable, "-m", "sancus", *start.argv]
+        command = [mpiexec(), "-n", str(start.ranks), sys.executable, "-m", "sancus", *start.argv]
         self._deaths = DeathWatch(start.folder, start.ranks)
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=partial(launch.follow_parent, number=signal.SIGTERM),
+            preexec_fn=partial(follow_parent, number=signal.SIGTERM),
             env=os.environ | start.environment() | {WATCH: str(start.folder)},
         )
 
@@ -225,9 +219,9 @@ class MpiRanks:
         with self._deaths as deaths:
             code = self._child.wait()
             failed = deaths.who_failed() or f"mpiexec ended with exit code {code}"
-        if code not in (0, launch.EXIT_USER, launch.EXIT_PIPE, *launch.EXIT_SAVED):
+        if code not in (0, EXIT_USER, EXIT_PIPE, *EXIT_SAVED):
             sys.stderr.write(f"sancus: {failed}; all ranks were ended\n")
-            return launch.EXIT_FAILED
+            return EXIT_FAILED
         return code
 
     def signal(self, number: int) -> None:
@@ -248,16 +242,16 @@ def supervise(start: Callable[[int], Attempt], restarts: int, signals: Signals) 
         code = signals.attempt.wait()
         if signals.received:
             break
-        if code != launch.EXIT_FAILED or attempt == restarts:
+        if code != EXIT_FAILED or attempt == restarts:
             return code
         sys.stderr.write(f"sancus: starting again, {attempt + 1} of {restarts}\n")
     number = signals.received[0]
     sys.stderr.write(f"sancus: interrupted by {signal.Signals(number).name}; all ranks were ended\n")
-    return launch.exit_code(number)
+    return exit_code(number)
 
 
-def run(backend: str, ranks: int, restarts: int, argv: Sequence[str]) -> int:
-    """`sancus argv` as local ranks until its end; the exit code."""
+def run(main: Callable[[], None], argv: Sequence[str], ranks: int, backend: str, restarts: int) -> int:
+    """`sancus argv` as local ranks until its end; the exit code. `main` is what a forked rank runs."""
     signals = Signals()
     name = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="sancus-") as folder:
@@ -265,64 +259,7 @@ def run(backend: str, ranks: int, restarts: int, argv: Sequence[str]) -> int:
         def begin(attempt: int) -> Attempt:
             own = Path(folder) / str(attempt)
             own.mkdir()
-            start = Start(argv, ranks, name, attempt, own)
+            start = Start(main, argv, ranks, name, attempt, own)
             return MpiRanks(start) if backend == "mpi" else ForkedRanks(start, signals.waker)
 
         return supervise(begin, restarts, signals)
-
-
-def warm_up() -> None:
-    """Import what ranks need, so that forks have it."""
-    for name in WARM:
-        importlib.import_module(name)
-
-
-def fork_command(argv: Sequence[str]) -> int:
-    """`sancus argv` in a fork of this process, whose imports its ranks get too; the exit code."""
-    warm_up()
-    parent = str(os.getpid())
-    child = fork()
-    if not child:
-        launch.follow_parent(parent)
-        os.environ[launch.WARM] = "1"
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        run_command(argv)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def fork() -> int:
-    """`os.fork`, with nothing left to be printed twice."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of OpenBLAS's idle threads: it knows forks
-        return os.fork()
-
-
-def run_command(argv: Sequence[str]) -> NoReturn:
-    """The command line, as a process of its own would run it."""
-    from sancus.cli import app as cli
-
-    sys.argv = ["sancus", *argv]
-    code = launch.EXIT_FAILED
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else code
-    finally:
-        os._exit(code)
-
-
-def main() -> None:
-    """`python -m sancus.launch.local BACKEND RANKS RESTARTS ARGV…`, as `launch.spawn` writes it."""
-    backend, ranks, restarts, *argv = sys.argv[1:]
-    if backend != "mpi":
-        warm_up()
-    code = run(backend, int(ranks), int(restarts), argv)
-    sys.stderr.flush()
-    os._exit(code)  # without taking Python apart, in which one more Ctrl-C would be deadly
-
-
-if __name__ == "__main__":
-    main()

@@ -23,25 +23,25 @@ def find_model(model: Model) -> nn.Module | Callable[..., Any]:
 
 def make_model(model: Model, features: int, classes: int, settings: ModelSettings) -> nn.Module:
     """A module whose `forward(x, exchange)` gives logits `[n_i, C]`."""
-    found = find_model(model)
-    if isinstance(found, nn.Module):
-        made: Any = found
+    target = find_model(model)
+    if isinstance(target, nn.Module):
+        network: Any = target
     elif isinstance(model, str):
         spec = parse("model", MODELS, model)
-        own = settings_of("model", spec, given_names(found))
-        made = _construct(found, features, classes, settings, own, ours=spec.name in MODELS)
+        own = settings_of("model", spec, given_names(target))
+        network = _construct(target, features, classes, settings, own, ours=spec.name in MODELS)
     else:
-        made = _construct(found, features, classes, settings, {}, ours=False)
-    name = model if isinstance(model, str) else type(made).__name__
-    if not isinstance(made, nn.Module):
-        raise UserError(f"model {name!r} is a {type(made).__name__}; it must be a torch.nn.Module")
-    if not any(True for _ in made.parameters()):
+        network = _construct(target, features, classes, settings, {}, ours=False)
+    name = model if isinstance(model, str) else type(network).__name__
+    if not isinstance(network, nn.Module):
+        raise UserError(f"model {name!r} is a {type(network).__name__}; it must be a torch.nn.Module")
+    if not any(True for _ in network.parameters()):
         raise UserError(f"model {name!r} has no parameters; assign layers to attributes, not to plain lists")
-    return made
+    return network
 
 
 def _construct(
-    found: Callable[..., Any],
+    target: Callable[..., Any],
     features: int,
     classes: int,
     settings: ModelSettings,
@@ -50,11 +50,11 @@ def _construct(
     ours: bool,
 ) -> Any:
     try:
-        return construct(found, features, classes, settings, own)
+        return construct(target, features, classes, settings, own)
     except UserError:
         raise
     except Exception as error:
         if ours:
             raise
-        name = getattr(found, "__name__", str(found))
+        name = getattr(target, "__name__", str(target))
         raise UserError(f"model {name!r}: {type(error).__name__}: {error}") from error

@@ -102,12 +102,12 @@ def construct(
         )
     fields = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     everything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    asked = {
+    by_name = {
         name: value
         for name, value in fields.items()
         if name not in shape and name != "hidden" and (everything or name in parameters)
     }
-    return target(features, settings.hidden, classes, **asked, **(own or {}))
+    return target(features, settings.hidden, classes, **by_name, **(own or {}))
 
 
 def traits_of(model: object) -> Traits:

@@ -13,7 +13,7 @@ from sancus.kernels.summed import Rowlike
 from sancus.models.contract import Segment, State
 from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.settings import ModelSettings
-from sancus.models.stack import Dense, embed_by, joined, norms, wanted
+from sancus.models.stack import Dense, classifier_input, embed_by, join_layers, norms
 
 
 class DeepStack(nn.Module, abc.ABC):
@@ -90,8 +90,8 @@ class DeepStack(nn.Module, abc.ABC):
 
     def _join(self, state: State, exchange: Neighbourhood) -> State:
         """The rows after all layers to the embeddings."""
-        return (joined(state[2:], self.settings.jumping),)
+        return (join_layers(state[2:], self.settings.jumping),)
 
     def _classify(self, state: State, exchange: Neighbourhood) -> State:
         """Embeddings to logits."""
-        return (self.output(wanted(state, exchange, len(self.layers) + 1, self._dropout)),)
+        return (self.output(classifier_input(state, exchange, len(self.layers) + 1, self._dropout)),)

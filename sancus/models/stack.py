@@ -96,11 +96,11 @@ class LayerStack(nn.Module, abc.ABC):
 
     def _join(self, state: State, exchange: Neighbourhood) -> State:
         """The rows after all layers to the embeddings."""
-        return (joined(state[1:], self.settings.jumping),)
+        return (join_layers(state[1:], self.settings.jumping),)
 
     def _classify(self, state: State, exchange: Neighbourhood) -> State:
         """Embeddings to logits."""
-        return (self.output(wanted(state, exchange, len(self.layers), self._dropout)),)
+        return (self.output(classifier_input(state, exchange, len(self.layers), self._dropout)),)
 
 
 def embed_by(
@@ -120,13 +120,13 @@ def embed_by(
     return (exchange.targets(embeddings) if len(segments) > 1 else logits), logits
 
 
-def joined(layers: State, jumping: Jumping) -> torch.Tensor:
+def join_layers(layers: State, jumping: Jumping) -> torch.Tensor:
     """Jumping knowledge: the rows after every layer `[n_i, f]`, side by side or by their maximum."""
     rows = [h for h in layers if isinstance(h, torch.Tensor)]
     return torch.cat(rows, dim=1) if jumping == "cat" else torch.stack(rows).amax(dim=0)
 
 
-def wanted(state: State, exchange: Neighbourhood, layer: int, dropout: float) -> Rowlike:
+def classifier_input(state: State, exchange: Neighbourhood, layer: int, dropout: float) -> Rowlike:
     """The rows of the embeddings that logits are made of, after dropout."""
     h = exchange.dropout(state[0], layer, dropout)
     assert isinstance(h, torch.Tensor)

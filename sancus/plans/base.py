@@ -20,16 +20,79 @@ from sancus.kernels.base import Kernel
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.maps import Product, RowMap
 
+PARTS = "parts"  # the axis of the process mesh along which the rows of one copy of the graph are spread
+
+
+@dataclass(frozen=True)
+class Move:
+    """Every rank of an axis sends payloads of its rows to the others. Entries for oneself are never used."""
+
+    axis: str
+    broadcast: bool  # one payload for all receivers, moved owner after owner; else one a receiver
+    make: Sequence[RowMap]  # [p] S: own rows -> payload for receiver r
+    weight: Sequence[torch.Tensor]  # [p] how much receiver r's sums depend on each payload row: Σ entry² in R
+
+
+@dataclass(frozen=True)
+class Add:
+    """What arrived is multiplied and added to the own rows of the result."""
+
+    maps: Sequence[RowMap]  # [p] R: payload of owner j -> own rows; that for oneself is never used
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """The results of all ranks of an axis are added up, in the order of ranks; each then has the sum."""
+
+    axis: str
+
+
+Instruction = Move | Add | Reduce
+
 
 @dataclass(frozen=True)
 class Leg:
-    """One direction of a plan on one rank. Entries for the rank itself are never used."""
+    """One direction of a plan on one rank: own rows to own rows, and a short program that adds the rest.
 
-    broadcast: bool  # one payload for all receivers, moved owner after owner; else one a receiver
+    The program is one `Move` and one `Add`, then a `Reduce` for every axis along which ranks share the work
+    on the same rows.
+    """
+
     diagonal: Product  # own rows to own rows: never crosses the wire
-    make: Sequence[RowMap]  # [p] S: own rows -> payload for receiver r
-    add: Sequence[RowMap]  # [p] R: payload of owner j -> own rows
-    weight: Sequence[torch.Tensor]  # [p] how much receiver r's sums depend on each payload row: Σ entry² in R
+    program: tuple[Instruction, ...]
+
+    def __post_init__(self) -> None:
+        kinds = [type(instruction) for instruction in self.program]
+        if kinds[:2] != [Move, Add] or any(kind is not Reduce for kind in kinds[2:]):
+            names = ", ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"a leg is a Move, an Add and any number of Reduce, not [{names}]")
+
+    @property
+    def move(self) -> Move:
+        """What is sent."""
+        assert isinstance(self.program[0], Move)
+        return self.program[0]
+
+    @property
+    def add(self) -> Sequence[RowMap]:
+        """`[p]` R: payload of owner j -> own rows."""
+        assert isinstance(self.program[1], Add)
+        return self.program[1].maps
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether one payload goes to all receivers, owner after owner."""
+        return self.move.broadcast
+
+    @property
+    def make(self) -> Sequence[RowMap]:
+        """`[p]` S: own rows -> payload for receiver r."""
+        return self.move.make
+
+    @property
+    def weight(self) -> Sequence[torch.Tensor]:
+        """`[p]` how much receiver r's sums depend on each payload row."""
+        return self.move.weight
 
 
 class Plan(Protocol):

@@ -7,7 +7,7 @@ import torch
 
 from sancus.graphs.operator import Operator
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Workbench, row_squares
+from sancus.plans.base import PARTS, Add, Leg, Move, Workbench, row_squares
 from sancus.plans.maps import Identity, Product
 
 
@@ -28,8 +28,10 @@ class Block:
         make = [Identity(operator.own)] * operator.ranks
         forward = [Product(bench.matrix(operator.block(rank))) for rank in ranks]
         backward = [Product(bench.matrix(operator.transposed_block(rank))) for rank in ranks]
-        self.forward = Leg(True, forward[own], make, forward, self._weights(operator.transposed_rows))
-        self.backward = Leg(True, backward[own], make, backward, self._weights(operator.rows))
+        there = Move(PARTS, True, make, self._weights(operator.transposed_rows))
+        back = Move(PARTS, True, make, self._weights(operator.rows))
+        self.forward = Leg(forward[own], (there, Add(forward)))
+        self.backward = Leg(backward[own], (back, Add(backward)))
 
     def _weights(self, entries: sp.csr_array) -> list[torch.Tensor]:
         """What all receivers together make of own rows: `entries [n_i, N]` without the own columns."""

@@ -8,7 +8,7 @@ import torch
 
 from sancus.graphs.operator import Operator
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Workbench, row_squares
+from sancus.plans.base import PARTS, Add, Leg, Move, Workbench, row_squares
 from sancus.plans.maps import Pick, Product
 
 
@@ -32,14 +32,14 @@ class Halo:
             picks.append(Pick(bench.index(boundary), operator.own))
             weights.append(bench.weights(row_squares(operator.transposed_block(rank))[boundary]))
             compact.append(diagonal if own else Product(bench.matrix(_compact(operator.block(rank)))))
-        self.forward = Leg(False, diagonal, make=picks, add=compact, weight=weights)
-        self.backward = Leg(
+        back = Move(
+            PARTS,
             False,
-            diagonal.transposed,
             make=[product.transposed for product in compact],
-            add=[pick.transposed for pick in picks],
             weight=[torch.ones(product.rows_in, device=bench.device) for product in compact],
         )
+        self.forward = Leg(diagonal, (Move(PARTS, False, picks, weights), Add(compact)))
+        self.backward = Leg(diagonal.transposed, (back, Add([pick.transposed for pick in picks])))
 
     def local_rows(self) -> SparseMatrix:
         """Own rows of `Â` over own rows first, then the halo rows by owner."""

@@ -9,7 +9,7 @@ import torch
 from sancus.errors import UserError
 from sancus.graphs.operator import Operator
 from sancus.kernels.matrix import SparseMatrix
-from sancus.plans.base import Leg, Workbench, row_squares
+from sancus.plans.base import PARTS, Add, Leg, Move, Workbench, row_squares
 from sancus.plans.cover import Cover, minimum_cover
 from sancus.plans.maps import Above, Beside, Pick, Product, Scatter
 
@@ -38,21 +38,16 @@ class Prepost:
             outgoing = sp.csr_array(shape) if own else sp.csr_array(operator.transposed_block(rank).T)
             incoming = sp.csr_array(shape) if own else operator.block(rank)
             outgoing.sort_indices()
-            given, taken = self.cover(outgoing), self.cover(incoming)
-            make.append(self._make(outgoing, given))
-            add.append(self._add(incoming, taken))
-            picked = row_squares(sp.csr_array(outgoing.T))[given.columns]
-            weights.append(bench.weights(np.append(picked, np.ones(len(given.rows)))))
-            summed = row_squares(_without_columns(incoming, taken))[taken.rows]
-            back_weights.append(bench.weights(np.append(np.ones(len(taken.columns)), summed)))
-        self.forward = Leg(False, diagonal, make, add, weights)
-        self.backward = Leg(
-            False,
-            diagonal.transposed,
-            make=[row_map.transposed for row_map in add],
-            add=[row_map.transposed for row_map in make],
-            weight=back_weights,
-        )
+            sent, received = self.cover(outgoing), self.cover(incoming)
+            make.append(self._make(outgoing, sent))
+            add.append(self._add(incoming, received))
+            picked = row_squares(sp.csr_array(outgoing.T))[sent.columns]
+            weights.append(bench.weights(np.append(picked, np.ones(len(sent.rows)))))
+            summed = row_squares(_without_columns(incoming, received))[received.rows]
+            back_weights.append(bench.weights(np.append(np.ones(len(received.columns)), summed)))
+        back = Move(PARTS, False, [row_map.transposed for row_map in add], back_weights)
+        self.forward = Leg(diagonal, (Move(PARTS, False, make, weights), Add(add)))
+        self.backward = Leg(diagonal.transposed, (back, Add([row_map.transposed for row_map in make])))
 
     def local_rows(self) -> SparseMatrix:
         """Never: some of what arrives are sums, which are no rows of `H`."""

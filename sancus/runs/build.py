@@ -1,6 +1,7 @@
-"""One rank's job: shard → plan → exchange → model → trainer → run files. The composition root.
+"""One rank's job: shard → plan → exchange → model → trainer. The composition root.
 
-The only module that knows all factors; each of them is built here from its spec and handed to the next.
+The only module that knows all factors; each of them is built here from its spec and handed to the next, for
+the command line, for Python and for predictions alike.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ from sancus.models.build import Model, find_model, make_model
 from sancus.models.contract import traits_of
 from sancus.models.labels import WithLabels
 from sancus.plans import PLANS, plan_for
-from sancus.plans.base import Workbench
+from sancus.plans.base import PARTS, Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
+from sancus.runs.check import check_cuda
 from sancus.staleness import POLICIES
 from sancus.training.evaluation import Evaluation
 from sancus.training.hidden_labels import HiddenLabels
@@ -56,22 +58,31 @@ from sancus.watch.watch import Watch
 
 
 class Job:
-    """Everything that one rank trains with."""
+    """Everything that one rank trains or predicts with."""
 
     def __init__(
-        self, config: Config, world: World, backend: str, shard_directory: Path, watch: Watch | None = None
+        self,
+        config: Config,
+        world: World,
+        backend: str,
+        shard_directory: Path,
+        watch: Watch | None = None,
+        model: Model | None = None,
     ) -> None:
-        """Join the other ranks and check that all mean the same run; `watch` follows from then on."""
+        """Join the other ranks and check that all mean the same run; `watch` follows from then on.
+
+        `model` stands in for the configuration's: a class, or a module that was made already.
+        """
         self.config = config
         self.world = world
         torch.set_num_threads(world.threads(config.launch.threads))
-        self.device = _device(config, world)
+        self.device = device_of(config, world)
         self.shard = open_shard(shard_directory, world.rank)
         self.group = connect(backend, world, config.launch.timeout)
         if watch is not None:
             watch.follow(self.group, folder_of(os.environ))
         check_agreement(self.group, config, self.shard, self.device)
-        self.trainer = make_trainer(config, self.shard, self.group, self.device)
+        self.trainer = make_trainer(config, self.shard, self.group, self.device, model)
         torch.manual_seed(_seed_of(config.training.seed, world.rank))
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor | None:
@@ -180,15 +191,15 @@ def make_exchange(
         {side: build("codec", CODECS, spec) for side, spec in codecs.items()},
         needed(plan, group, device),
         CrossingSettings(
-            agree=factors.agree,
-            feedback=factors.error_feedback,
-            configuration=config.digest(),
-            seed=config.training.seed,
-            epochs=config.training.epochs,
+            factors.agree,
+            factors.error_feedback,
+            config.digest(),
+            config.training.seed,
+            config.training.epochs,
         ),
         device,
     )
-    mover = Mover(plan, group, crossing, factors.clip)
+    mover = Mover(plan, {PARTS: group}, crossing, factors.clip)
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
@@ -216,11 +227,11 @@ def _seed_of(seed: int, rank: int) -> int:
     return xxhash.xxh3_64_intdigest(f"{seed} {rank}".encode())
 
 
-def _device(config: Config, world: World) -> torch.device:
+def device_of(config: Config, world: World) -> torch.device:
+    """Where this rank's tensors live."""
     if config.launch.device == "cpu":
         return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise UserError("--device cuda, but torch finds no GPU here; use --device cpu")
+    check_cuda()
     torch.cuda.set_device(world.local_rank)
     return torch.device("cuda", world.local_rank)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from sancus.errors import UserError
-from sancus.launch.local import fork_command
 from sancus.runs.directory import METRICS_FILE, RUN_FILE, write_json
 
 COMPARE_FILE = "compare.json"
@@ -71,15 +70,20 @@ class Comparison:
         return self.out / f"{preset.replace(':', '-')}-seed{seed}"
 
 
-def run_all(comparison: Comparison, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Run, read, summarise; one row a preset, written to `compare.json`."""
+def run_all(
+    comparison: Comparison, run: Callable[[Sequence[str]], int], say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Run, read, summarise; one row a preset, written to `compare.json`.
+
+    `run` runs a command line of ours in processes of its own, and gives its exit code.
+    """
     total = comparison.seeds * len(comparison.presets)
     done = 0
     for seed in range(comparison.seeds):
         for preset in comparison.presets:
             done += 1
             say(f"run {done} of {total}: {preset}, seed {seed}")
-            code = fork_command(comparison.arguments(preset, seed))
+            code = run(comparison.arguments(preset, seed))
             if code:
                 raise UserError(f"{preset}, seed {seed} ended with exit code {code}; nothing was compared")
     rows = [_row(comparison, preset) for preset in comparison.presets]

@@ -10,27 +10,29 @@ import numpy as np
 import torch
 from safetensors.torch import load as load_tensors
 
-from sancus.api import score
 from sancus.comm.records import broadcast_bytes
 from sancus.config.settings import Config
 from sancus.errors import UserError
+from sancus.exchange.full_graph import FullGraph
+from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
 from sancus.models.contract import traits_of
 from sancus.runs import directory as runfiles
 from sancus.runs.build import Job, in_user_order
 from sancus.runs.checkpoints import contents as checkpoint
+from sancus.training.task import Task
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the best weights of a run make of a graph; arrays in the user's node order, on rank 0 alone."""
+class Prediction:
+    """What the best weights of a run say of a graph; arrays in the user's node order, on rank 0 alone."""
 
     scores: dict[str, float]  # of train, val and test
     metric: str
     arrays: dict[str, np.ndarray[Any, Any]]  # logits [N, C], predictions, embeddings [N, f]
 
 
-def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Found:
+def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Prediction:
     """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
     job = Job(config, world, backend, shards)
     _load_weights(job, run_dir / runfiles.CHECKPOINTS)
@@ -47,13 +49,21 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
     if "logits" in arrays:
         logits = torch.from_numpy(arrays["logits"])
         arrays["predictions"] = trainer.task.predictions(logits).numpy()
-    return Found(scores, trainer.task.metric, arrays)
+    return Prediction(scores, trainer.task.metric, arrays)
 
 
-def write_predictions(found: Found, out: Path) -> None:
+def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, float]:
+    """Scores of train, val and test over all ranks, from the logits `[n_i, C]` of own rows."""
+    fractions = task.score(logits, RankZero(exchange.group)).flatten()
+    exchange.group.all_reduce(fractions)
+    pairs = zip(("train", "val", "test"), fractions.view(-1, 2).tolist(), strict=True)
+    return {split: top / bottom if bottom else 0.0 for split, (top, bottom) in pairs}
+
+
+def write_predictions(prediction: Prediction, out: Path) -> None:
     """A `.npz` with one row a node, all or nothing."""
     try:
-        runfiles.write_arrays(out, **found.arrays)
+        runfiles.write_arrays(out, **prediction.arrays)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
 
@@ -68,9 +78,9 @@ def _load_weights(job: Job, folder: Path) -> None:
         else:
             best = files["best.safetensors"]
             content = best if load_tensors(best) else files["weights.safetensors"]
-    told = broadcast_bytes(job.group, mistake.encode(), job.device).decode()
-    if told:
-        raise UserError(told)
+    mistake_anywhere = broadcast_bytes(job.group, mistake.encode(), job.device).decode()
+    if mistake_anywhere:
+        raise UserError(mistake_anywhere)
     weights = load_tensors(broadcast_bytes(job.group, content, job.device))
     own = job.trainer.model.state_dict()
     for name in sorted(own.keys() | weights.keys()):

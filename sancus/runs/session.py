@@ -14,13 +14,13 @@ from typing import IO, Any, TypeVar
 import torch
 
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.config.settings import Config, flatten
+from sancus.config.resolve import changed_on_resume
+from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
 from sancus.exchange.figures import run_log
-from sancus.launch import world as launch
 from sancus.launch.interrupt import Interrupt, Stopped
-from sancus.launch.world import World
+from sancus.launch.world import RUN, World, attempt_of, run_name
 from sancus.metrics.drift_log import join_drift
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
@@ -35,12 +35,6 @@ from sancus.trackers.base import Guarded
 from sancus.training.consensus import Record
 from sancus.watch.watch import Watch, patience_of
 
-# What a resumed run may set anew without touching what its histories mean.
-MAY_CHANGE = {
-    *("backend", "broadcast", "kernel", "ranks", "threads", "timeout", "restarts", "data", "preset"),
-    *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet", "track"),
-    *("epochs", "patience", "eval_every", "lr"),
-}
 T = TypeVar("T")
 
 
@@ -94,7 +88,7 @@ class Session:
     def _open(self) -> None:
         """Find the run to go on with, if any, and the directory to write to; the same on all ranks."""
         config, environment = self.request.config, os.environ
-        run, attempt = launch.run_name(environment), launch.attempt(environment)
+        run, attempt = run_name(environment), attempt_of(environment)
 
         def open_directory() -> list[str | None]:
             source = runfiles.source_of(config.output, run, attempt)
@@ -126,7 +120,7 @@ class Session:
         saved = self._checkpoint()
         self.job.group.close()
         resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
-        if self.job.world.launcher != "local" and launch.RUN not in os.environ:
+        if self.job.world.launcher != "local" and RUN not in os.environ:
             resume += f", started by {self.job.world.launcher} as before"
         how = resume if saved else "nothing was saved"
         return Stopped(number, f"stopped by {name} after epoch {epoch}; {how}")
@@ -253,9 +247,7 @@ class Session:
             return f"the checkpoint was made by {carried['ranks']} ranks"
         if carried["shards"] != self.job.shard.digest():
             return "the parts or the data are others"
-        before, now = (flatten(settings) for settings in (carried["config"], self.account.settings()))
-        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-        matters = [name for name in changed if name not in MAY_CHANGE]
+        matters = changed_on_resume(carried["config"], self.account.settings())
         if matters:
             return f"--{matters[0].replace('_', '-')} is another"
         return None if found.own is not None else "a rank's own file is missing or damaged"

@@ -50,13 +50,13 @@ def partition(
     row_order: RowOrder = "auto",
 ) -> dict[str, Any]:
     """Write the shards of a graph to a directory; what its manifest says of the partition."""
-    chosen: Partitioner = build("partitioner", PARTITIONERS, partitioner)
+    rule: Partitioner = build("partitioner", PARTITIONERS, partitioner)
     _check_target(out, overwrite=overwrite)
     say.step(f"loading {data}")
     graph = open_graph(data)
     target = out.with_name(f".{out.name}-new-{os.getpid()}") if out.exists() else out
     try:
-        build_shards(graph, chosen, partitioner, parts, target, say, FULL_COVER_LIMIT, row_order)
+        build_shards(graph, rule, partitioner, parts, target, say, FULL_COVER_LIMIT, row_order)
         if target != out:
             shutil.rmtree(out)
             os.replace(target, out)
@@ -104,13 +104,13 @@ def assign_nodes(partitioner: Partitioner, graph: Graph, parts: int, spec: str) 
 
 def compare(data: str, specs: Sequence[str], parts: int, say: Speaker) -> list[list[str]]:
     """A table of what each partitioner costs and gives; the first row is its head."""
-    chosen: list[Partitioner] = [build("partitioner", PARTITIONERS, spec) for spec in specs]
+    rules: list[Partitioner] = [build("partitioner", PARTITIONERS, spec) for spec in specs]
     say.step(f"loading {data}")
     graph = open_graph(data)
     if parts > graph.nodes:
         raise UserError(f"{parts} parts for {graph.nodes} nodes: every part needs at least one; use fewer")
     table = [HEAD]
-    for spec, partitioner in zip(specs, chosen, strict=True):
+    for spec, partitioner in zip(specs, rules, strict=True):
         say.step(f"partitioning by {spec}")
         started = time.perf_counter()
         assignment = assign_nodes(partitioner, graph, parts, spec)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sancus.errors import UserError
+
+FREE = {"may_change": True}  # a resumed run may set it anew (see `sancus.config.settings`)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
     """How weights are fitted."""
 
-    epochs: int = 100
+    epochs: int = field(default=100, metadata=FREE)
     """Number of epochs."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Update rule."""
-    lr: float = 0.01
+    lr: float = field(default=0.01, metadata=FREE)
     """Learning rate."""
     momentum: float = 0.0
     """Momentum of sgd."""
@@ -35,13 +37,13 @@ class TrainingSettings:
     """Scale every node's features to a sum of 1, as GCN's and GAT's papers do on citation graphs."""
     inductive: bool = False
     """Train on the subgraph of the training nodes alone; evaluate on the whole graph."""
-    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
     """How the learning rate falls from --lr to 0 over the epochs; constant: not at all."""
     warmup: int = 0
     """Epochs in which the learning rate rises linearly to --lr."""
-    patience: int = 0
+    patience: int = field(default=0, metadata=FREE)
     """Stop at an evaluation when validation has not improved for so many epochs; 0: never."""
-    eval_every: int = 1
+    eval_every: int = field(default=1, metadata=FREE)
     """Evaluate, fresh and exact, every so many epochs, and after the last."""
     check: int = 0
     """Compare checksums of all weights between ranks every so many epochs; 0: never."""
@@ -92,8 +94,8 @@ class TrainingSettings:
         if epoch < self.warmup:
             return self.lr * (epoch + 1) / self.warmup
         done = (epoch - self.warmup) / max(1, self.epochs - self.warmup)
-        if self.schedule == "cosine":
+        if self.lr_schedule == "cosine":
             return self.lr * 0.5 * (1.0 + math.cos(math.pi * done))
-        if self.schedule == "linear":
+        if self.lr_schedule == "linear":
             return self.lr * (1.0 - done)
         return self.lr

@@ -112,16 +112,16 @@ class Trainer:
         """Tell all ranks of this one's epoch, hear theirs; the record of the run, the same on all ranks."""
         crossing = self.exchange.crossing
         checks = self.settings.check and (epoch + 1) % self.settings.check == 0
-        figures = crossing.figures()
-        place = (*figures.place, checksum(self.model) if checks else 0)
+        crossed = crossing.figures()
+        place = (*crossed.place, checksum(self.model) if checks else 0)
         mine = Statement(self.figures, score, self.stop_signal(), crossing.health.bad, place)
         statements = self._consensus.reach(mine)
         self.stopped_by = max(one.signal for one in statements)
         record = combine(statements, evaluated=evaluated) | {
             "epoch": epoch,
-            "sends": figures.sends,
-            "skips": figures.skips,
-            "max_age": figures.max_age,
+            "sends": crossed.sends,
+            "skips": crossed.skips,
+            "max_age": crossed.max_age,
         }
         return {name: record[name] for name in METRICS}
 
@@ -131,7 +131,7 @@ class Trainer:
 
     def _figures_of_epoch(self, loss: float) -> dict[str, float]:
         """What only this rank knows of the epoch that just ended."""
-        ledger = self._ledger
+        ledger, crossed = self._ledger, self.exchange.crossing.figures()
         totals: dict[str, float] = {
             "wire_bytes": ledger.wire_of("payload"),
             "raw_bytes": sum(ledger.raw.values()),
@@ -143,7 +143,6 @@ class Trainer:
         }
         figures = {name: total - self._totals.get(name, 0.0) for name, total in totals.items()}
         self._totals = totals
-        crossed = self.exchange.crossing.figures()
         return figures | {
             "loss": loss,
             "history_bytes": crossed.history_bytes,

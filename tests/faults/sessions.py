@@ -19,13 +19,12 @@ from unittest import mock
 import numpy as np
 from safetensors import safe_open
 
-from sancus.cli.app import app
+from sancus.cli.train import read_flags
 from sancus.comm.group import Group
 from sancus.comm.ledger import Ledger
 from sancus.console.speaker import Silent
-from sancus.launch import world as launch
 from sancus.launch.interrupt import SIGNALS, Stopped
-from sancus.launch.world import World
+from sancus.launch.world import RUN, World
 from sancus.runs.session import Request, run_rank
 from sancus.shards.cache import prepare
 from sancus.training.trainer import Trainer
@@ -59,9 +58,7 @@ def train(
 
     `stop_after` epochs the last rank, and only that, gets SIGTERM.
     """
-    command = ["train", *map(str, argv)]
-    _, bound, *_ = app.parse_args(command, exit_on_error=False, print_error=False)
-    config, data = bound.arguments["settings"], bound.arguments["data"]
+    data, config = read_flags([str(word) for word in argv])
     rank, size = group.rank, group.size
     shards = prepare(data, config.factors.partitioner, size, row_order=config.factors.row_order)
     group.ledger = Ledger()
@@ -80,7 +77,7 @@ def train(
         mock.patch("sancus.runs.session.open_log"),  # of which a process has one
         mock.patch.object(group, "close"),
         mock.patch.object(Trainer, "train_epoch", hooked),
-        mock.patch.dict(os.environ, {launch.RUN: uuid.uuid4().hex}),
+        mock.patch.dict(os.environ, {RUN: uuid.uuid4().hex}),
     ):
         try:
             run_rank(Request(data, config, ""), World(rank, size, rank, size, "local"), "gloo", shards, notes)

@@ -23,7 +23,7 @@ FACTORS = ("--preset", "pipegcn", "--codec", "int8", "--error-feedback")
 WORK = (GRAPH, "--hidden", "8", "--threads", "1", "--checkpoint-every", "10", *FACTORS)
 STALE = (*WORK, "--epochs", str(EPOCHS))
 LATEST = 2.0  # seconds after its start until which a rank is left alone at most, if it is killed early
-DEADLINE = 240.0
+DEADLINE = 900.0
 
 
 def undisturbed(group: Group, out: Path) -> None:

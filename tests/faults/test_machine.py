@@ -19,7 +19,7 @@ import pytest
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.errors import UserError
-from sancus.launch.world import follow_parent
+from sancus.launch.process import follow_parent
 from sancus.runs import directory as runfiles
 from sancus.runs.checkpoints import durable
 from tests.faults.counts import only_in_full
@@ -196,7 +196,7 @@ def fill(path: Path) -> None:
 
 
 def wait_until(process: Process, done: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 2 * SOON
+    deadline = time.monotonic() + SOON
     while not done():
         assert process.alive() and time.monotonic() < deadline, f"no {what}: {process.finish(0)}"
         time.sleep(0.02)

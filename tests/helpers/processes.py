@@ -4,16 +4,18 @@
 
 calls `sums(transport, seed=1)` in three processes and returns what each returned, by rank. A failure shows
 every rank's exit code and traceback. Ranks meet through a file in a temporary folder: no port, no name is
-fixed, and only processes that were started here are ever killed. Ranks of gloo are forks of one server, so
-that torch is imported once.
+fixed, and only processes that were started here are ever killed. Ranks are forks of one server for gloo and
+one for MPI, so that torch is imported once. Every worker of pytest-xdist has servers of its own.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from typing import Any
 import pytest
 
 TOP = Path(__file__).parents[2]
-TIMEOUT = 120.0
+TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
@@ -70,10 +72,30 @@ def _server() -> subprocess.Popen[str]:
     )
 
 
+@functools.cache
+def _mpi_server() -> Path:
+    """The address of a server that lives as long as the test run; it ends with its parent."""
+    folder = tempfile.mkdtemp(prefix="sancus-test-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    address = Path(folder) / "socket"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.helpers.mpi_server", str(address)],
+        cwd=TOP,
+        env=os.environ | ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+    return address
+
+
 def _run_mpi(function: str, folder: Path, ranks: int, timeout: float) -> list[int | str]:
     """The exit code of mpiexec; at the deadline it is killed with its whole session."""
     mpiexec = Path(sys.executable).with_name("mpiexec")
-    entry = [sys.executable, "-m", "tests.helpers.rank_entry", function, str(folder), "mpi", str(timeout / 2)]
+    request = {"function": function, "folder": str(folder), "timeout": timeout / 2}
+    stub = TOP / "tests" / "helpers" / "mpi_stub.py"
+    entry = [sys.executable, "-S", str(stub), str(_mpi_server()), json.dumps(request)]
     with (folder / "mpiexec").open("wb") as file:
         child = subprocess.Popen(
             [str(mpiexec), "-n", str(ranks), *entry],

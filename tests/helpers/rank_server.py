@@ -1,4 +1,4 @@
-"""Forks ranks for `tests.helpers.processes.run_ranks`: torch is imported once a test run, not once a rank.
+"""Forks ranks of gloo for `tests.helpers.processes.run_ranks`: torch is imported once, not once a rank.
 
 Reads one request a line as JSON on stdin, and answers with the exit codes by rank. What still runs at a
 request's deadline is killed, with its whole session.
@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sancus.launch.local import warm_up
-from sancus.launch.world import follow_parent
+from sancus.cli.warm import warm_up
+from sancus.launch.process import follow_parent
 from tests.helpers import rank_entry
 
 POLL_SECONDS = 0.005

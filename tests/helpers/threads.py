@@ -15,7 +15,7 @@ from sancus.comm.group import Group
 from sancus.comm.transport import DONE, Transfer, Transport
 from sancus.graphs.shards import Shard, open_shard
 
-TIMEOUT = 30.0
+TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
 ATTEMPTS = 50
 
 

@@ -17,7 +17,7 @@ def test_compare_runs_and_summarises(tmp_path: Path) -> None:
     out = tmp_path / "compared"
     presets = ("cagnet", "sancus-e:2")
     asked = ("--presets", *presets, "--seeds", "2", "--target", "0.01", "--out", out)
-    result = run("compare", DATA, *asked, *FLAGS, timeout=280)
+    result = run("compare", DATA, *asked, *FLAGS)
     assert result.code == 0, result
     content = json.loads((out / "compare.json").read_text())
     rows = {row["preset"]: row for row in content["rows"]}

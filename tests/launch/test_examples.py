@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.command import TOP, environment, home, program, read_run, run
+from tests.helpers.command import TIMEOUT, TOP, environment, home, program, read_run, run
 
 EXAMPLES = TOP / "examples"
 SMALL = ("synthetic:nodes=200", "--epochs", "3", "--hidden", "8", "--quiet")
@@ -32,7 +32,7 @@ def test_a_loop_of_ones_own() -> None:
     command = [program("torchrun"), "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     command += ["--nproc-per-node", "2", str(EXAMPLES / "own_loop.py"), "synthetic:nodes=200"]
     done = subprocess.run(
-        command, env=environment(), cwd=home(), capture_output=True, text=True, timeout=120, check=False
+        command, env=environment(), cwd=home(), capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"2 ranks: accuracy on test 0\.\d+", done.stdout), done.stdout

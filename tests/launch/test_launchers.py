@@ -298,12 +298,6 @@ def test_ranks_end_with_their_launcher(backend: str, number: int, tmp_path: Path
         assert result.err.endswith(line) and "Traceback" not in result.err, result
 
 
-def test_a_rank_that_hangs_is_named(tmp_path: Path) -> None:
-    result = strike(signal.SIGSTOP, tmp_path, "--timeout", "2", rank=1)
-    assert result.code == 1, result
-    assert result.err.endswith("sancus: rank 1 did not answer the others; all ranks were ended\n"), result
-
-
 @pytest.mark.parametrize(
     ("launcher", "flags"),
     [

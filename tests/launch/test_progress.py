@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.command import environment, home, metrics, read_run, run
+from tests.helpers.command import TIMEOUT, environment, home, metrics, read_run, run
 
 DATA = "synthetic:nodes=300,features=12,classes=4,degree=8"
 FLAGS = ("--ranks", "2", "--epochs", "40", "--hidden", "8", "--preset", "sancus-e:1")
@@ -34,7 +34,7 @@ def on_a_terminal(*args: str | Path, env: dict[str, str]) -> tuple[int, str]:
                 pieces.append(piece)
         except OSError:  # the other end is closed
             pass
-        code = child.wait(120)
+        code = child.wait(TIMEOUT)
     os.close(master)
     return code, b"".join(pieces).decode()
 
@@ -107,7 +107,7 @@ def test_a_tracker_that_is_not_installed_is_a_mistake(tmp_path: Path) -> None:
 
 def test_tensorboard_gets_every_epoch(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    result = run("train", DATA, *FLAGS, "--track", "tensorboard", "--out", tmp_path / "run", timeout=200)
+    result = run("train", DATA, *FLAGS, "--track", "tensorboard", "--out", tmp_path / "run")
     assert result.code == 0 and "warning" not in result.out, result
     found = events.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()

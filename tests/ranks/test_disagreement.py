@@ -109,7 +109,7 @@ def test_all_ranks_mean_the_same_run(folder: str, what: str) -> None:
 def test_a_left_out_collective_is_an_error(folder: str, backend: str, plan: str) -> None:
     function = "tests.ranks.test_disagreement:slip"
     with pytest.raises(pytest.fail.Exception) as failure:
-        run_ranks(function, RANKS, backend=backend, folder=folder, plan=plan, rogue=2, timeout=60)
+        run_ranks(function, RANKS, backend=backend, folder=folder, plan=plan, rogue=2)
     story = str(failure.value)
     caught = rf"({DisagreementError.__name__}|{CommError.__name__}): rank \d: "
     assert re.search(caught, story), story

@@ -88,7 +88,7 @@ def mistake(group: Group) -> str:
 def wait_for_nobody(group: Group) -> None:
     """Rank 0 waits for a broadcast that rank 1 never makes."""
     if group.rank == 0:
-        group.transport.timeout = 1.0
+        group.transport.timeout = 1.0  # passes for certain, on any machine: nobody broadcasts
         group.broadcast(torch.empty(4), 1, PAYLOAD).wait()
 
 
@@ -138,7 +138,7 @@ def test_all_reduce_gives_the_same_bits_on_every_transport() -> None:
 @pytest.mark.parametrize("backend", HERE)
 def test_nobody_waits_for_ever(backend: str) -> None:
     with pytest.raises(pytest.fail.Exception) as failure:
-        run_ranks("tests.ranks.test_transport:wait_for_nobody", 2, backend=backend, timeout=60)
+        run_ranks("tests.ranks.test_transport:wait_for_nobody", 2, backend=backend)
     story = str(failure.value)
     assert CommError.__name__ in story
     assert "rank 0: broadcast from rank 1 (forward, layer 1) failed after" in story

@@ -47,7 +47,7 @@ def test_what_is_missing_comes_with_advice(monkeypatch: pytest.MonkeyPatch, tmp_
     def no_mpi(*_: object) -> str:
         raise UserError("--backend mpi needs mpi4py; pip install it")
 
-    monkeypatch.setattr(doctor.launch, "choose_backend", no_mpi)
+    monkeypatch.setattr(doctor, "choose_backend", no_mpi)
     monkeypatch.setattr(doctor, "_free_memory", lambda: 1e6)
     monkeypatch.setattr(doctor, "PACKAGES", ("torch", "no-such-package"))
     (tmp_path / "file").write_text("")

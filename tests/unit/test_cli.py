@@ -23,12 +23,15 @@ from sancus.config.presets import PRESETS
 from sancus.datasets import READERS
 from sancus.errors import UserError
 from sancus.kernels import KERNELS
-from sancus.launch import world as launch
+from sancus.launch import world
+from sancus.launch.backend import choose_backend
+from sancus.launch.exit_codes import EXIT_PIPE, EXIT_USER
+from sancus.launch.world import World, detect
 from sancus.models import MODELS
 from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
 from sancus.staleness import POLICIES
-from tests.helpers.command import TOP, environment, home
+from tests.helpers.command import TIMEOUT, TOP, environment, home
 
 GRAPH = "synthetic:nodes=60,features=4,classes=3"
 TABLES = (PARTITIONERS, PLANS, POLICIES, CODECS, BACKENDS, KERNELS, MODELS, READERS, PRESETS)
@@ -199,7 +202,7 @@ def run_all(cases: list[dict[str, Any]], cwd: Path) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=TIMEOUT,
     )
     assert done.returncode == 0, done.stderr
     results: list[dict[str, Any]] = json.loads(done.stdout)
@@ -225,7 +228,7 @@ def refusals(folder: Path, busy_port: int) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line(name: str, refusals: dict[str, dict[str, Any]]) -> None:
     mistake, result = MISTAKES[name], refusals[name]
-    assert result["code"] == launch.EXIT_USER, result
+    assert result["code"] == EXIT_USER, result
     assert result["err"].startswith("sancus: "), result
     assert result["err"].count("\n") == 1 and result["err"].endswith("\n"), result
     assert re.search(mistake.says, result["err"]), result
@@ -233,7 +236,7 @@ def test_a_mistake_is_one_line(name: str, refusals: dict[str, dict[str, Any]]) -
 
 
 def test_a_refused_run_leaves_no_cache_behind(refusals: dict[str, dict[str, Any]]) -> None:
-    assert refusals["partitioner wrong"]["code"] == launch.EXIT_USER
+    assert refusals["partitioner wrong"]["code"] == EXIT_USER
     kept = [path for path in (home() / "shards").iterdir() if path.is_dir()]
     assert all((path / "manifest.json").exists() for path in kept), kept
 
@@ -323,15 +326,15 @@ def test_a_launcher_overrules_the_ranks_of_a_file(earlier: Path, monkeypatch: py
         ({}, None),
         (
             {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
-            launch.World(3, 4, 1, 2, "torchrun"),
+            World(3, 4, 1, 2, "torchrun"),
         ),
         (
             {"PMI_RANK": "1", "PMI_SIZE": "3", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"},
-            launch.World(1, 3, 0, 1, "mpiexec"),
+            World(1, 3, 0, 1, "mpiexec"),
         ),
         (
             {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"},
-            launch.World(1, 3, 1, 3, "mpiexec"),
+            World(1, 3, 1, 3, "mpiexec"),
         ),
         (
             {
@@ -340,27 +343,27 @@ def test_a_launcher_overrules_the_ranks_of_a_file(earlier: Path, monkeypatch: py
                 "SLURM_LOCALID": "0",
                 "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
             },
-            launch.World(2, 4, 0, 2, "srun"),
+            World(2, 4, 0, 2, "srun"),
         ),
         ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4"}, None),  # a batch script, not a step of srun
     ],
 )
-def test_who_am_i(env: dict[str, str], expected: launch.World | None) -> None:
-    assert launch.detect(env) == expected
+def test_who_am_i(env: dict[str, str], expected: World | None) -> None:
+    assert detect(env) == expected
 
 
 def test_threads_are_the_share_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "cores", lambda: 8)
-    assert launch.World(0, 6, 0, 3, "torchrun").threads(None) == 2
-    assert launch.World(0, 6, 0, 3, "torchrun").threads(5) == 5
-    assert launch.World(0, 32, 0, 32, "local").threads(None) == 1
+    monkeypatch.setattr(world, "cores", lambda: 8)
+    assert World(0, 6, 0, 3, "torchrun").threads(None) == 2
+    assert World(0, 6, 0, 3, "torchrun").threads(5) == 5
+    assert World(0, 32, 0, 32, "local").threads(None) == 1
 
 
 def test_mpi_without_mpiexec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="needs mpiexec, which is not on the PATH"):
-        launch.choose_backend("mpi", None, "cpu")
+        choose_backend("mpi", None, "cpu")
 
 
 def test_a_closed_pipe_is_no_error() -> None:
@@ -372,6 +375,6 @@ def test_a_closed_pipe_is_no_error() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=TIMEOUT,
     )
-    assert (done.returncode, done.stdout, done.stderr) in [(launch.EXIT_PIPE, "k", ""), (0, "k", "")]
+    assert (done.returncode, done.stdout, done.stderr) in [(EXIT_PIPE, "k", ""), (0, "k", "")]

@@ -15,7 +15,7 @@ from experiments.engine.results import raster
 from experiments.network.hosts import bits_per_second
 from sancus.api import settings
 from sancus.errors import UserError
-from sancus.shards.cache import check
+from sancus.runs.check import check
 from tests.helpers.command import TOP
 
 FOLDER = TOP / "experiments"

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from sancus.advise.estimate import Machine, estimate, parse_rate, share_sent, stream_table, table
+from sancus.advise.estimate import Machine, estimate, parse_rate, stream_table, table
+from sancus.advise.sends import share_sent
 from sancus.comm.group import Group
 from sancus.config.presets import preset_settings
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
+from sancus.staleness.base import Replicated, View
 from sancus.training.settings import TrainingSettings
 from tests.helpers.command import read_run, run
 from tests.helpers.graphs import awkward_graph, shards_of
@@ -59,10 +61,62 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
     assert measured[1:] == [predicted.wire_bytes] * (EPOCHS - 1)  # the first also moves the constant input
 
 
-def test_shares_of_policies() -> None:
-    assert share_sent("always") == share_sent("variation-gap:gap=0.1") == 1.0
-    assert share_sent("epoch-fixed:bound=3") == share_sent("epoch-adaptive:bound=3") == 0.25
-    assert share_sent("drop") == 0.0
+@pytest.mark.parametrize(
+    "spec, share",
+    [
+        ("always", 1.0),
+        ("variation-gap:gap=0.1", 1.0),  # drift depends on the data: the most
+        ("epoch-fixed", 1 / 2),  # its default bound
+        ("epoch-fixed:bound=0", 1.0),
+        ("epoch-fixed:bound=3", 1 / 4),
+        ("epoch-fixed:bound=299", 1 / 300),
+        ("epoch-adaptive", 1 / 2),
+        ("epoch-adaptive:bound=3", 1 / 4),
+        ("pipelined", 1.0),
+        ("pipelined:sync_every=5", 4 / 5),  # the epoch before a synchronous one sends nothing
+        ("never", 0.0),
+        ("never:max_age=4", 1 / 5),  # the cap makes it send
+        ("drop", 0.0),
+        (f"{__name__}:Odd", 1 / 3),
+    ],
+)
+def test_shares_of_policies(spec: str, share: float) -> None:
+    assert [share_sent(spec, 3, owner) for owner in range(3)] == [share] * 3
+
+
+class Odd(Replicated):
+    """A policy of a user's own: every third epoch, whatever happened before."""
+
+    max_age = 9
+
+    def decide(self, view: View) -> bool:
+        return view.epoch % 3 == 0
+
+
+class ByOwner(Replicated):
+    """Owner 0 sends in every epoch, the others in every second."""
+
+    max_age = 9
+
+    def decide(self, view: View) -> bool:
+        return view.owner == 0 or view.epoch % 2 == 0
+
+
+def test_owners_that_send_unequally() -> None:
+    assert [share_sent(f"{__name__}:ByOwner", 2, owner) for owner in range(2)] == [1.0, 0.5]
+    graph, spec = awkward_graph(), f"{__name__}:ByOwner"
+    always = estimate(graph, config_of("exact"), 3, MACHINE)
+    some = estimate(graph, config_of("exact", staleness=spec, backward=spec), 3, MACHINE)
+    assert 0.5 * always.wire_bytes < some.wire_bytes < always.wire_bytes
+
+
+def test_the_default_bound_halves_the_bytes() -> None:
+    graph = awkward_graph()
+    always, half = (
+        estimate(graph, config_of("exact", staleness=spec, backward=spec), 3, MACHINE)
+        for spec in ("always", "epoch-fixed")
+    )
+    assert half.wire_bytes == always.wire_bytes / 2
 
 
 def test_memory_and_time_fall_with_ranks() -> None:
@@ -105,10 +159,10 @@ def test_what_cannot_be_estimated() -> None:
 def test_predicted_memory_is_near_the_measured_one(tmp_path: Path) -> None:
     """A graph whose data weigh as much as the runtime: the measured peak within 15 %."""
     graph, flags = "synthetic:nodes=60000,degree=50,features=300", ("--ranks", "2", "--plan", "halo")
-    done = run("train", graph, *flags, "--epochs", "2", "--out", tmp_path / "run", timeout=280)
+    done = run("train", graph, *flags, "--epochs", "2", "--out", tmp_path / "run")
     assert done.code == 0, done
     peak = max(read_run(tmp_path / "run")["memory"]["peak_bytes"])
-    told = run("estimate", graph, *flags, "--spmm", "1e9", "--gemm", "1e10", timeout=280)
+    told = run("estimate", graph, *flags, "--spmm", "1e9", "--gemm", "1e10")
     assert told.code == 0, told
     predicted = float(told.out.splitlines()[1].split()[1].replace(",", "")) * 1e6
     assert np.isclose(predicted, peak, rtol=0.15), (predicted, peak)

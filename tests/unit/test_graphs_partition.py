@@ -205,6 +205,7 @@ def graph_file(tmp_path: Path) -> Path:
     return tmp_path / "graph.npz"
 
 
+@pytest.mark.slow
 def test_a_stranger_partitions_trains_and_gets_predictions(graph_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "shards"
     made = run("partition", graph_file, "--parts", "2", "--partitioner", "bytegnn", "--out", out)

@@ -1,4 +1,4 @@
-"""The import rules of the design (DESIGN §3), read from the source with `ast`; nothing is imported here.
+"""The import rules of `docs/design.md`, read from the source with `ast`; nothing is imported here.
 
 An import counts wherever it stands: at the top, in a function, under TYPE_CHECKING. Only the rule that
 some modules load before torch looks at what runs on import.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,57 +17,56 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sancus", "staleness", "partitioners")  # the last two are imported as parts of the first
 
-# Who may import whom. A layer is a top-level package, or one module or package of `sancus`; its own
-# modules and the HELPERS are always allowed unless it is CLOSED.
-EVERYTHING = None
-LAYERS: dict[str, set[str] | None] = {
-    "sancus": EVERYTHING,  # public names, imported when they are asked for
-    "sancus.api": EVERYTHING,  # the same pieces, for programs
-    "sancus.__main__": {"sancus.cli"},
-    "sancus.cli": EVERYTHING,
-    "sancus.advise": EVERYTHING,
-    "sancus.runs": EVERYTHING,
-    "sancus.launch": EVERYTHING,
-    "sancus.shards": EVERYTHING,
-    "sancus.config": EVERYTHING,
-    "sancus.trackers": set(),
-    "sancus.watch": {"sancus.comm"},  # reads and tells, touches nothing
-    "sancus.training": {"sancus.comm", "sancus.models", "sancus.exchange", "sancus.metrics", "sancus.graphs"},
-    "sancus.models": {"sancus.kernels"},  # for the types of rows; all else is its Neighbourhood protocol
-    "sancus.exchange": {
-        "sancus.plans",
-        "sancus.codecs",
-        "sancus.comm",
-        "sancus.kernels",
-        "sancus.staleness",
-        "sancus.metrics",
-    },
-    "sancus.datasets": {"sancus.partitioners", "sancus.graphs"},
-    "sancus.graphs": {"sancus.partitioners", "sancus.kernels"},
-    "sancus.plans": {"sancus.graphs", "sancus.kernels"},
-    "sancus.codecs": {"sancus.kernels"},
-    "sancus.comm": {"sancus.errors", "sancus.metrics"},
-    "sancus.kernels": set(),
-    "sancus.metrics": set(),
-    "sancus.report": set(),
-    "sancus.errors": set(),
-    "sancus.plugins": {"sancus.errors"},
-    "sancus.console": {"sancus.report"},
-    "sancus.staleness": set(),
-    "sancus.partitioners": set(),
-}
-HELPERS = {"sancus", "sancus.errors", "sancus.plugins", "sancus.console"}
-CLOSED = {
-    "sancus.comm",
-    "sancus.errors",
-    "sancus.metrics",
-    "sancus.plugins",
-    "sancus.report",
-    "sancus.staleness",
-    "sancus.partitioners",
+# The rooms from the bottom up, and whom each of them imports: only rooms above it in this table, all of which
+# it really uses. A room is a package of `sancus`, or a module that is in none.
+BELOW = {
+    "errors": "",
+    "plugins": "errors",
+    "kernels": "errors",
+    "metrics": "",
+    "report": "",
+    "staleness": "",
+    "partitioners": "",
+    "console": "report",
+    "comm": "errors",
+    "codecs": "kernels",
+    "graphs": "errors plugins partitioners",
+    "plans": "errors kernels graphs",
+    "datasets": "errors plugins partitioners graphs",
+    "exchange": "errors kernels staleness comm codecs plans",
+    "models": "errors plugins kernels",
+    "training": "errors metrics comm exchange",
+    "trackers": "errors plugins",
+    "watch": "comm",
+    "config": (
+        "errors plugins kernels staleness partitioners comm codecs plans datasets models training trackers"
+    ),
+    "launch": "errors watch",
+    "shards": "errors plugins partitioners console graphs datasets models config",
+    "runs": (
+        "errors plugins kernels metrics report staleness console comm codecs graphs plans datasets "
+        "exchange models training trackers watch config launch shards"
+    ),
+    "advise": (
+        "errors plugins kernels report staleness partitioners comm codecs graphs plans datasets exchange "
+        "config launch shards"
+    ),
+    "api": "errors comm graphs datasets exchange models training watch config launch shards runs",
+    "cli": "errors plugins report partitioners console comm graphs datasets config launch shards runs advise",
+    "__init__": "errors graphs training config api",
+    "__main__": "cli",
 }
 
-# Layers that may use only these of the outside world; the standard library is open to all.
+
+def _full(room: str) -> str:
+    return "sancus" if room == "__init__" else f"sancus.{room}"
+
+
+ROOMS = {_full(room): {_full(other) for other in others.split()} for room, others in BELOW.items()}
+LOOSE = {"__init__", "__main__", "api", "errors", "plugins"}  # modules that are no package's
+VERSION = "sancus.__version__"  # a constant that the package has before anything else: no dependency
+
+# Rooms that may use only these of the outside world; the standard library is open to all.
 OUTSIDE: dict[str, set[str]] = {
     "sancus.report": {"numpy", "plotly"},
     "sancus.kernels": {"torch", "numpy", "scipy", "torch_sparse", "torch_scatter"},
@@ -93,6 +92,7 @@ BEFORE_TORCH = (
     "sancus/plugins.py",
     "sancus/shards/cache.py",
     "sancus/watch/deaths.py",
+    "sancus/runs/check.py",
     "sancus/runs/compare.py",
     "sancus/runs/directory.py",
 )
@@ -135,33 +135,27 @@ def _walk(node: ast.AST, package: str, on_load: bool) -> Iterator[Import]:
         yield from _walk(child, package, on_load)
 
 
-def layer_of(name: str) -> str:
-    """`sancus.plans.halo` belongs to `sancus.plans`, `sancus.__version__` to `sancus`."""
-    parts = name.split(".")
-    longest = ".".join(parts[:2])
-    return longest if longest in LAYERS else parts[0]
+def room_of(name: str) -> str:
+    """`sancus.plans.halo` belongs to `sancus.plans`, a public name of `sancus` to `sancus`."""
+    longest = ".".join(name.split(".")[:2])
+    return longest if longest in ROOMS else "sancus"
 
 
 def violations(source: str, module: str, is_package: bool = False) -> list[str]:
     """What a module imports against the rules, one line each."""
-    layer = layer_of(module)
-    allowed = LAYERS[layer]
-    found = []
+    room = room_of(module)
+    lines = []
     for item in imports(source, module, is_package):
-        target, top = layer_of(item.name), item.name.split(".")[0]
+        top = item.name.split(".")[0]
         if top in PACKAGES:
-            free = target == layer or (
-                target in HELPERS and top == layer.split(".")[0] and layer not in CLOSED
-            )
-            bad = not free and allowed is not EVERYTHING and target not in allowed
+            bad = item.name != VERSION and room_of(item.name) not in ROOMS[room] | {room}
         else:
-            known = top in sys.stdlib_module_names
-            bad = not known and layer in OUTSIDE and top not in OUTSIDE[layer]
+            bad = top not in sys.stdlib_module_names and room in OUTSIDE and top not in OUTSIDE[room]
             group = top == "mpi4py" or f"{item.name}.".startswith("torch.distributed.")
-            bad = bad or (group and layer != "sancus.comm")
+            bad = bad or (group and room != "sancus.comm")
         if bad:
-            found.append(f"{module}:{item.line} imports {item.name}, which {layer} may not")
-    return found
+            lines.append(f"{module}:{item.line} imports {item.name}, which {room} may not")
+    return lines
 
 
 def name_of(path: Path) -> str:
@@ -171,6 +165,30 @@ def name_of(path: Path) -> str:
 
 
 FILES = {name_of(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
+
+
+def module_of(name: str) -> str | None:
+    """The module that an imported name is, or is in; None where it is not ours."""
+    while name and name not in FILES:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def uses(module: str) -> set[str]:
+    """The modules of ours that a module imports, wherever it does."""
+    path = FILES[module]
+    items = imports(path.read_text(), module, path.name == "__init__.py")
+    targets = {module_of(item.name) for item in items if item.name != VERSION}
+    return {target for target in targets if target is not None} - {module}
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """What is left when nodes that depend on none are taken away again and again: the cycles."""
+    left = dict(graph)
+    while free := [node for node, targets in left.items() if not targets & left.keys()]:
+        for node in free:
+            del left[node]
+    return sorted(left)
 
 
 def loads_torch(module: str, seen: set[str]) -> str | None:
@@ -190,11 +208,38 @@ def loads_torch(module: str, seen: set[str]) -> str | None:
 
 
 @pytest.mark.parametrize("module", FILES)
-def test_imports_follow_the_design(module: str) -> None:
+def test_imports_follow_the_rules(module: str) -> None:
     path = FILES[module]
-    where = ".".join(module.split(".")[:2]) if module.startswith("sancus.") else module.split(".")[0]
-    assert where in LAYERS, f"{where} has no line in LAYERS: say what it may import"
+    room = ".".join(module.split(".")[:2])
+    assert room in ROOMS, f"{room} has no line in BELOW: say what it may import"
     assert not violations(path.read_text(), module, path.name == "__init__.py")
+
+
+def test_modules_are_in_rooms() -> None:
+    assert {path.stem for path in (ROOT / "sancus").glob("*.py")} == LOOSE
+    for room in ROOMS:
+        assert any(room_of(module) == room for module in FILES), f"{room} does not exist"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_rooms_below_it(room: str) -> None:
+    below = list(ROOMS)[: list(ROOMS).index(room)]
+    assert ROOMS[room] <= set(below), f"{room} points up"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_permission_is_used(room: str) -> None:
+    used = {room_of(target) for module in FILES if room_of(module) == room for target in uses(module)}
+    assert ROOMS[room] - used == set(), f"{room} imports none of these: take them out of its row"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert circle({module: uses(module) for module in FILES}) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("entry", BEFORE_TORCH)
@@ -214,6 +259,8 @@ def test_loads_before_torch(entry: str) -> None:
         ("sancus.plans.halo", "if TYPE_CHECKING:\n    from sancus.training import Trainer"),
         ("sancus.comm.gloo", "from sancus.plugins import build"),
         ("sancus.models.gcn", "if TYPE_CHECKING:\n    from sancus.exchange.full_graph import FullGraph"),
+        ("sancus.runs.compare", "def f():\n    from sancus.cli.app import main"),
+        ("sancus.runs.build", "from sancus import train"),
         ("sancus.exchange.history", "import torch.distributed as dist"),
         ("sancus.exchange.history", "from torch import distributed"),
         ("sancus.exchange.history", "import torch\n\ndef f():\n    torch.distributed.barrier()"),
@@ -238,12 +285,12 @@ def test_a_violation_is_caught(module: str, source: str) -> None:
         ("sancus.comm.gloo", "import torch.distributed as dist\nfrom sancus.errors import UserError"),
         ("sancus.comm.mpi", "from mpi4py import MPI\nfrom . import gloo"),
         ("sancus.models.gcn", "from sancus.kernels.matrix import SparseMatrix"),
-        ("sancus.plans.halo", "from sancus import __version__\nfrom sancus.plugins import build"),
+        ("sancus.plans.halo", "from sancus import __version__\nfrom sancus.errors import UserError"),
         ("sancus.report.page", "import json\nfrom sancus.report.tables import table"),
         ("sancus.runs.build", "import sancus.training.trainer, sancus.staleness, torch"),
     ],
 )
-def test_what_the_design_allows_passes(module: str, source: str) -> None:
+def test_what_the_rules_allow_passes(module: str, source: str) -> None:
     assert not violations(source, module)
 
 

@@ -11,6 +11,7 @@ from sancus.report.page import write_report
 from tests.helpers.browser import Tab, browser
 from tests.unit.test_report import DECISIONS, EPOCHS, FIGURES, RANKS, RUN, seeded, write
 
+pytestmark = pytest.mark.slow  # a browser takes a core of its own
 PHONE, DESKTOP = 375, 1280
 
 

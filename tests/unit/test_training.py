@@ -116,15 +116,15 @@ def brute_force(logits: torch.Tensor, labels: torch.Tensor) -> tuple[float, floa
 def test_learning_rates() -> None:
     constant = TrainingSettings(lr=0.1, epochs=10)
     assert {constant.learning_rate(epoch) for epoch in range(10)} == {0.1}
-    linear = TrainingSettings(lr=0.1, epochs=10, schedule="linear")
+    linear = TrainingSettings(lr=0.1, epochs=10, lr_schedule="linear")
     assert [linear.learning_rate(epoch) for epoch in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
-    cosine = TrainingSettings(lr=0.1, epochs=10, schedule="cosine")
+    cosine = TrainingSettings(lr=0.1, epochs=10, lr_schedule="cosine")
     assert [cosine.learning_rate(epoch) for epoch in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
     assert cosine.learning_rate(2) > linear.learning_rate(2)
-    warm = TrainingSettings(lr=0.1, epochs=12, schedule="linear", warmup=2)
+    warm = TrainingSettings(lr=0.1, epochs=12, lr_schedule="linear", warmup=2)
     rates = [warm.learning_rate(epoch) for epoch in (0, 1, 2, 7, 12)]
     assert rates == pytest.approx([0.05, 0.1, 0.1, 0.05, 0.0])
-    only_warm = TrainingSettings(lr=0.1, epochs=3, warmup=3, schedule="cosine")
+    only_warm = TrainingSettings(lr=0.1, epochs=3, warmup=3, lr_schedule="cosine")
     assert only_warm.learning_rate(2) == pytest.approx(0.1)
 
 
@@ -227,7 +227,7 @@ def test_every_parameter_gets_a_gradient_and_moves(folder: Path, model: str, opt
 
 
 def test_the_learning_rate_of_the_epoch_is_used(folder: Path) -> None:
-    trainer = trainer_of(folder, optimizer="sgd", schedule="linear", lr=0.4)
+    trainer = trainer_of(folder, optimizer="sgd", lr_schedule="linear", lr=0.4)
     for epoch in range(4):
         trainer.train_epoch(epoch)
         assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.4 * (1 - epoch / 4))
@@ -297,7 +297,7 @@ def newest(folder: Path) -> Found | None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_resumed_run_repeats_the_uninterrupted_one(folder: Path, optimizer: str, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9, "schedule": "cosine", "epochs": 6}
+    settings: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9, "lr_schedule": "cosine", "epochs": 6}
     whole = trainer_of(folder, **settings)
     losses = [record["loss"] for record in whole.epochs()]
     first = trainer_of(folder, **settings)

@@ -1,0 +1,85 @@
+"""A command line from its start to its end, whatever its verbs: mistakes, signals, ranks to be started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import traceback
+from functools import partial
+
+import cyclopts
+from cyclopts import App
+
+from sancus.cli.exits import INTERRUPTED, finish_rank, leave
+from sancus.cli.flags import fill_flags
+from sancus.comm.errors import CommError
+from sancus.config.resolve import modern_arguments
+from sancus.errors import UserError
+from sancus.launch.exit_codes import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_PEER,
+    EXIT_PIPE,
+    EXIT_USER,
+    exit_code,
+)
+from sancus.launch.interrupt import Stopped
+from sancus.launch.spawn import RanksNeeded, spawn
+
+LAUNCHER = "sancus.cli.local_ranks"  # the module that a command with several ranks becomes
+
+
+def make_app(summary: str = "", version: str = "") -> App:
+    """A command line without verbs yet; exceptions of a verb reach `run_verbs`."""
+    return App(
+        name="sancus",
+        help=summary,
+        version=version,
+        config=fill_flags,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+
+
+def run_verbs(app: App) -> None:
+    """Do what `sys.argv` asks for: a user's mistake is one line and exit code 2."""
+    try:
+        needed = _obey(app)
+        if needed is not None:
+            spawn(sys.argv[1:], needed, partial(run_verbs, app), LAUNCHER)
+        sys.stdout.flush()
+        finish_rank()
+    except UserError as error:
+        leave(EXIT_USER, str(error))
+    except cyclopts.CycloptsError as error:
+        leave(EXIT_USER, _mistyped(error))
+    except CommError as error:
+        leave(EXIT_PEER, str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave(EXIT_PIPE)
+    except Stopped as stop:
+        leave(exit_code(stop.number), str(stop))
+    except KeyboardInterrupt:
+        leave(EXIT_INTERRUPTED, INTERRUPTED)
+    except MemoryError as error:
+        leave(EXIT_FAILED, f"out of memory: {error or 'no more can be had'}; see sancus estimate")
+    except Exception:
+        leave(EXIT_FAILED, "failed with the error above", traceback.format_exc())
+
+
+def _obey(app: App) -> RanksNeeded | None:
+    """Run the verb; the ranks that it asks for, if it cannot run in this process alone."""
+    try:
+        app(modern_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
+    except RanksNeeded as needed:
+        return needed.with_traceback(None)  # what the verb has loaded is freed
+    return None
+
+
+def _mistyped(error: cyclopts.CycloptsError) -> str:
+    """One line on a command line that cannot be read."""
+    if isinstance(error, cyclopts.UnusedCliTokensError):
+        return f"too many arguments: {shlex.join(error.unused_tokens or [])}; see sancus train --help"
+    return " ".join(str(error).split())

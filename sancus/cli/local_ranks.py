@@ -1,0 +1,27 @@
+"""`python -m sancus.cli.local_ranks RANKS BACKEND RESTARTS ARGV…`: the launcher of `sancus ARGV`.
+
+`sancus.launch.spawn` turns a command that needs several ranks into this process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sancus.cli.app import main as command_line
+from sancus.cli.warm import warm_up
+from sancus.launch.local import run
+
+
+def main() -> None:
+    """Read what `spawn` wrote, and launch."""
+    ranks, backend, restarts, *argv = sys.argv[1:]
+    if backend != "mpi":
+        warm_up()
+    code = run(command_line, argv, int(ranks), backend, int(restarts))
+    sys.stderr.flush()
+    os._exit(code)  # without taking Python apart, in which one more Ctrl-C would be deadly
+
+
+if __name__ == "__main__":
+    main()

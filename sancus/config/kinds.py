@@ -1,0 +1,91 @@
+"""Every kind of plug-in, in one table: where its names are, which flags take them, what a run fills in.
+
+Settings are validated, runs checked and `sancus list` written from here, so that a new kind is one line, and
+a new plug-in of a kind is one line in that kind's own table. Imports no torch: tables name modules as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sancus.codecs import CODECS
+from sancus.comm import BACKENDS
+from sancus.datasets import READERS
+from sancus.errors import UserError
+from sancus.kernels import KERNELS
+from sancus.models import MODELS
+from sancus.models.contract import given_names
+from sancus.partitioners import PARTITIONERS
+from sancus.plans import AUTO, PLANS
+from sancus.plugins import Table, build, choices, load, parse, settings_of
+from sancus.staleness import POLICIES
+from sancus.trackers import TRACKERS
+
+Fills = Callable[[Callable[..., Any]], frozenset[str]]  # of a class: its arguments that a run fills in
+
+
+def _fills(*names: str) -> Fills:
+    """The same constructor arguments of every class of a kind."""
+    return lambda _: frozenset(names)
+
+
+NOTHING = _fills()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of plug-in."""
+
+    table: Table
+    flags: tuple[str, ...] = ()  # settings whose value is a spec of this kind
+    fills: Fills = NOTHING
+    words: tuple[str, ...] = ()  # what a flag may say instead of a spec
+    own: bool = True  # whether a user may bring a class: package.module:Class or file.py:Class
+    tried: Literal["made", "settings", "no"] = "settings"
+    """How a spec is tried before a run: an object is made, its settings are read, or it may fail later."""
+
+
+# kind, as users call it in messages and `sancus list` -> all that there is to know of it
+KINDS: dict[str, Kind] = {
+    "partitioner": Kind(PARTITIONERS, ("partitioner",), tried="made"),
+    "plan": Kind(PLANS, ("plan",), _fills("operator", "bench"), words=(AUTO,)),
+    "policy": Kind(POLICIES, ("staleness", "backward"), tried="made"),
+    "codec": Kind(CODECS, ("codec", "backward_codec")),
+    "backend": Kind(BACKENDS, ("backend",), words=("auto",), own=False),
+    "kernel": Kind(KERNELS, ("kernel",)),
+    "model": Kind(MODELS, ("model",), given_names),
+    "data": Kind(READERS),
+    "tracker": Kind(TRACKERS, ("track",), _fills("directory", "config"), tried="no"),
+}
+
+
+def specs_of(settings: object) -> Iterator[tuple[str, str]]:
+    """Every plug-in that an object's own settings name: (kind, spec)."""
+    for name, kind in KINDS.items():
+        for flag in kind.flags:
+            spec = getattr(settings, flag, None)
+            if spec is not None and spec not in kind.words:
+                yield name, spec
+
+
+def check_specs(settings: object) -> None:
+    """Refuse a plug-in that does not exist; imports nothing."""
+    for name, spec in specs_of(settings):
+        kind = KINDS[name]
+        if kind.own:
+            parse(name, kind.table, spec)
+        elif spec not in kind.table:
+            allowed = choices([*kind.words, *kind.table], spec)
+            raise UserError(f"{name} {spec!r} does not exist; choose from {allowed}")
+
+
+def try_spec(name: str, spec: str) -> None:
+    """Refuse settings of a plug-in that it does not have or cannot take, before a run starts."""
+    kind = KINDS[name]
+    parsed = parse(name, kind.table, spec)
+    if kind.tried == "made":
+        build(name, kind.table, spec)
+    elif kind.tried == "settings" and (parsed.settings or parsed.name not in kind.table):
+        settings_of(name, parsed, kind.fills(load(name, parsed)))

@@ -1,0 +1,41 @@
+"""What can be refused before anything is loaded or started. Imports no torch where it can be helped."""
+
+from __future__ import annotations
+
+from sancus.config.kinds import try_spec
+from sancus.config.presets import PRESETS
+from sancus.config.settings import Config
+from sancus.datasets.open import check_source
+from sancus.errors import UserError
+from sancus.runs.directory import check_directory
+from sancus.shards.cache import is_shards
+from sancus.trackers.base import check_tracker
+
+# Specs of presets, which are right: to look at their classes would take the time to import torch.
+KNOWN = frozenset(value for preset in PRESETS.values() for value in preset.settings.values())
+
+
+def check(data: str, config: Config, *, launched: bool) -> None:
+    """Refuse what can be refused before anything is loaded or started.
+
+    `launched` says that a launcher started this process: another rank may be writing to `--out` by now, so
+    rank 0 checks it later, when it opens it.
+    """
+    if not is_shards(data):
+        check_source(data)
+    for kind, spec in config.specs():
+        if spec not in KNOWN:
+            try_spec(kind, spec)
+    check_tracker(config.output.track)
+    if not launched:
+        check_directory(config.output)
+    if config.launch.device == "cuda":
+        check_cuda()
+
+
+def check_cuda() -> None:
+    """Refuse a run on GPUs where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError("--device cuda, but torch finds no GPU here; use --device cpu")

@@ -1,0 +1,1 @@
+"""What tests share; `tests/README.md` says what each module is for."""
