@@ -464,7 +464,7 @@ def test_an_older_checkpoint_with_counters_of_its_own_is_still_read(two_shards: 
         outcomes = []
         for each in (exchange, resumed):
             each.begin_epoch(3)
-            outcomes.append(each.aggregate(rows * 9, 0, "forward"))
+            outcomes.append(each.mover.aggregate(rows * 9, 0, "forward"))
         assert torch.equal(*outcomes)
         assert exchange.crossing.figures().streams == resumed.crossing.figures().streams
 
