@@ -344,7 +344,7 @@ def test_aggregate_uses_history_on_skip_and_own_rows_fresh(plan: str, tmp_path: 
 
 @pytest.mark.parametrize("plan", ["block", "halo"])
 def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
-    """With rows that do not change, a gap skips whatever the masks do (design §2)."""
+    """With rows that do not change, a gap skips whatever the masks do (docs/design.md, "Mathematics")."""
     folder = shards_of(awkward_graph(), "random", 2, tmp_path)
 
     def run(group: Group) -> tuple[list[int], float | None]:
