@@ -16,7 +16,7 @@ from sancus.datasets import READERS
 from sancus.errors import UserError
 from sancus.kernels import KERNELS
 from sancus.models import MODELS
-from sancus.models.contract import given_names
+from sancus.models.contract import filled_arguments
 from sancus.partitioners import PARTITIONERS
 from sancus.plans import AUTO, PLANS
 from sancus.plugins import Table, build, choices, load, parse, settings_of
@@ -57,7 +57,7 @@ KINDS: dict[str, Kind] = {
     "backend": Kind(BACKENDS, ("backend",), words=("auto",), own=False),
     "kernel": Kind(KERNELS, ("kernel",)),
     "schedule": Kind(SCHEDULES, ("schedule",)),
-    "model": Kind(MODELS, ("model",), given_names),
+    "model": Kind(MODELS, ("model",), filled_arguments),
     "data": Kind(READERS),
     "tracker": Kind(TRACKERS, ("track",), _fills("directory", "config"), tried="no"),
 }

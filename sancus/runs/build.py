@@ -109,7 +109,7 @@ def in_user_order(shard: Shard, group: Group, rows: torch.Tensor) -> torch.Tenso
 
 
 def connect(backend: str, world: World, timeout: float) -> Group:
-    """The group of all processes, which have met; a single one meets nobody."""
+    """Meet the other processes over `backend`; the group of all. A single process needs no transport."""
     if world.size == 1:
         return Group(Alone())
     transport: Transport = build(
@@ -135,18 +135,19 @@ def make_trainer(
     schedule = make_schedule(config)
     mesh = Mesh(world, schedule.layout(world.size))
     group = mesh.group("parts")
-    chosen, graph = config.model if model is None else model, shard.manifest["graph"]
-    traits = traits_of(find_model(chosen))
+    graph = shard.manifest["graph"]
+    source = config.model if model is None else model
+    traits = traits_of(find_model(source))
     kind, linear = traits.normalisation, traits.linear
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(group))
     with torch.random.fork_rng():
         torch.manual_seed(config.training.seed)
-        made = make_model(chosen, graph["features"], graph["classes"], config.shape)
+        module = make_model(source, graph["features"], graph["classes"], config.shape)
         if config.training.label_rate:
             sizes = {"classes": graph["classes"], "features": graph["features"]}
-            made = WithLabels(made, rate=config.training.label_rate, **sizes)
-    made = made.to(device, getattr(torch, config.training.dtype))
+            module = WithLabels(module, rate=config.training.label_rate, **sizes)
+    module = module.to(device, getattr(torch, config.training.dtype))
     whole = trained = make_exchange(config, shard, group, device, kind, linear=linear, mesh=mesh)
     scored = task = make_task(config, shard, group, device)
     if config.training.inductive:
@@ -157,7 +158,7 @@ def make_trainer(
     if config.training.label_rate:
         questions = (_hidden_labels(config.training.label_rate, trained, task, scored),) * 2
     evaluation = Evaluation(whole, questions[1])
-    return Trainer(made, trained, questions[0], config.training, evaluation, schedule=schedule, mesh=mesh)
+    return Trainer(module, trained, questions[0], config.training, evaluation, schedule=schedule, mesh=mesh)
 
 
 def _hidden_labels(rate: float, exchange: FullGraph, task: NodeTask, scored: NodeTask) -> HiddenLabels:
@@ -239,12 +240,15 @@ def check_agreement(group: Group, config: Config, shard: Shard, device: torch.de
 
 
 def _seed_of(seed: int, rank: int) -> int:
-    """For what a user's own model draws from torch: repeatable, and other numbers on every rank."""
+    """The seed of torch on this rank: repeatable, and another one on every rank.
+
+    Sancus draws its own numbers by hashing; this is for what a user's own model draws.
+    """
     return xxhash.xxh3_64_intdigest(f"{seed} {rank}".encode())
 
 
 def device_of(config: Config, world: World) -> torch.device:
-    """Where this rank's tensors live."""
+    """The device of this rank's tensors: the CPU, or one GPU for each rank of a host."""
     if config.launch.device == "cpu":
         return torch.device("cpu")
     check_cuda()
@@ -303,7 +307,7 @@ def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:
 
 
 def _total(group: Group) -> Total:
-    """Vectors of equal length, added up over the ranks."""
+    """A function that adds a vector up over the ranks of `group`; all of them must call it."""
 
     def total(mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         summed = torch.from_numpy(np.array(mine))

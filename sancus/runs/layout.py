@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def make_schedule(config: Config) -> Schedule:
-    """Which rows and layers run when."""
+    """The schedule of a configuration: it says which rows and layers run when."""
     schedule: Schedule = build("schedule", SCHEDULES, config.training.schedule)
     return schedule
 
