@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from sancus.graphs.graph import Graph
 from sancus.models.settings import ModelSettings
+from tests.helpers.masks import Masks
 
 NORMALISATIONS = {"sage": "mean", "gin": "sum"}  # the others: symmetric
 Weights = dict[str, torch.Tensor]
@@ -55,12 +56,21 @@ def dense_features(graph: Graph) -> torch.Tensor:
 
 
 class Forward:
-    """One forward pass of any model over a dense `Â`."""
+    """One forward pass of any model over a dense `Â`; `masks` are those of a training pass with dropout."""
 
     def __init__(
-        self, model: str, settings: ModelSettings, weights: Weights, a: torch.Tensor, train: bool
+        self,
+        model: str,
+        settings: ModelSettings,
+        weights: Weights,
+        a: torch.Tensor,
+        train: bool,
+        masks: Masks | None = None,
+        on_product: bool = False,
     ) -> None:
+        """`on_product`: dropout of the first layer's input falls on `Â X`, as where `Â X` is kept."""
         self.model, self.settings, self.weights, self.a, self.train = model, settings, weights, a, train
+        self.masks, self.on_product = masks, on_product
         self.depth = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("layers"))
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
@@ -68,6 +78,15 @@ class Forward:
 
     def of(self, layer: int, name: str) -> torch.Tensor:
         return self.weights[f"layers.{layer}.{name}"]
+
+    def drop(self, h: torch.Tensor, layer: int) -> torch.Tensor:
+        return h if self.masks is None else self.masks.drop(h, layer)
+
+    def aggregate(self, h: torch.Tensor, layer: int) -> torch.Tensor:
+        """`Â dropout(h)`."""
+        if self.on_product and layer == 0:
+            return self.drop(self.a @ h, layer)
+        return self.a @ self.drop(h, layer)
 
     def norm(self, z: torch.Tensor, place: int) -> torch.Tensor:
         """Layer or batch normalisation, where the weights have it; batch statistics run along."""
@@ -85,6 +104,7 @@ class Forward:
         )
 
     def output(self, h: torch.Tensor) -> torch.Tensor:
+        h = self.drop(h, self.depth + 1 if self.model in ("gcnii", "resgcn+") else self.depth)
         return h @ self.weights["output.weight"] + self.weights["output.bias"]
 
     def stacked(self, x: torch.Tensor) -> torch.Tensor:
@@ -103,13 +123,16 @@ class Forward:
         return self.output(self.joined(made))
 
     def gcn(self, h: torch.Tensor, layer: int) -> torch.Tensor:
-        return self.a @ h @ self.of(layer, "weight") + self.of(layer, "bias")
+        return self.aggregate(h, layer) @ self.of(layer, "weight") + self.of(layer, "bias")
 
     def sage(self, h: torch.Tensor, layer: int) -> torch.Tensor:
-        return self.a @ h @ self.of(layer, "neighbours") + h @ self.of(layer, "own") + self.of(layer, "bias")
+        neighbours, own = self.aggregate(h, layer), self.drop(h, layer)
+        return (
+            neighbours @ self.of(layer, "neighbours") + own @ self.of(layer, "own") + self.of(layer, "bias")
+        )
 
     def gin(self, h: torch.Tensor, layer: int) -> torch.Tensor:
-        t = (1 + self.of(layer, "eps")) * h + self.a @ h
+        t = (1 + self.of(layer, "eps")) * self.drop(h, layer) + self.aggregate(h, layer)
         t = torch.relu(t @ self.of(layer, "weight") + self.of(layer, "bias"))
         return t @ self.of(layer, "second.weight") + self.of(layer, "second.bias")
 
@@ -118,6 +141,7 @@ class Forward:
         dynamic = self.model == "gatv2"
         vectors = self.of(layer, "score.attention" if dynamic else "score.source")
         heads, width = vectors.shape
+        h = self.drop(h, layer)
         values = (h @ self.of(layer, "weight")).split(width, dim=1)
         outs = []
         for head in range(heads):
@@ -129,7 +153,10 @@ class Forward:
                 scores = F.leaky_relu(
                     (v @ self.of(layer, "score.target")[head])[:, None] + v @ vectors[head], 0.2
                 )
-            outs.append(torch.softmax(scores.masked_fill(self.a == 0, -math.inf), dim=1) @ v)
+            attention = torch.softmax(scores.masked_fill(self.a == 0, -math.inf), dim=1)
+            if self.masks is not None and self.masks.edge_share:
+                attention = self.masks.drop_edges(attention, layer, head, heads)
+            outs.append(attention @ v)
         last = layer == self.depth - 1 and self.settings.jumping == "none"
         joined = torch.stack(outs).mean(dim=0) if last else torch.cat(outs, dim=1)
         return joined + self.of(layer, "bias")
@@ -137,13 +164,13 @@ class Forward:
     def deep(self, x: torch.Tensor) -> torch.Tensor:
         """GCNII and ResGCN+."""
         settings, made = self.settings, []
-        h = x @ self.weights["input.weight"] + self.weights["input.bias"]
+        h = self.drop(x, self.depth) @ self.weights["input.weight"] + self.weights["input.bias"]
         if self.model == "gcnii":
             first = h = torch.relu(h)
         for layer in range(self.depth):
             if self.model == "gcnii":
                 beta = math.log(settings.gcnii_lambda / (layer + 1) + 1)
-                t = (1 - settings.gcnii_alpha) * self.a @ h + settings.gcnii_alpha * first
+                t = (1 - settings.gcnii_alpha) * self.aggregate(h, layer) + settings.gcnii_alpha * first
                 mixing = (1 - beta) * torch.eye(len(t[0])).double() + beta * self.of(layer, "weight")
                 z = torch.relu(self.norm(t @ mixing, layer))
                 h = z + h if settings.residual else z
@@ -168,6 +195,14 @@ class Problem:
     class_weights: tuple[float, ...] | None = None
     label_smoothing: float = 0.0
     inductive: bool = False
+    seed: int = 0
+    on_product: bool = False  # dropout of the first layer's input falls on `Â X`
+
+    def masks(self, epoch: int, nodes: np.ndarray) -> Masks | None:
+        settings = self.settings
+        if not settings.dropout and not settings.attention_dropout:
+            return None
+        return Masks(self.seed, epoch, nodes.tolist(), settings.dropout, settings.attention_dropout)
 
     def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         weights = None if self.class_weights is None else torch.tensor(self.class_weights).double()
@@ -191,12 +226,16 @@ def train(problem: Problem, weights: Weights) -> History:
     weights = {name: tensor.clone() for name, tensor in weights.items()}
     trained = [name for name in weights if "running" not in name]
     history = History()
-    for _ in range(problem.epochs):
+    for epoch in range(problem.epochs):
         with torch.no_grad():
             history.logits.append(Forward(problem.model, problem.settings, weights, a, False).logits(x))
         for name in trained:
             weights[name] = weights[name].detach().requires_grad_()
-        logits = Forward(problem.model, problem.settings, weights, seen_a, True).logits(x[seen])
+        masks = problem.masks(epoch, seen)
+        training = Forward(
+            problem.model, problem.settings, weights, seen_a, True, masks, on_product=problem.on_product
+        )
+        logits = training.logits(x[seen])
         loss = problem.loss(logits[own], labels)
         gradients = torch.autograd.grad(loss, [weights[name] for name in trained])
         history.losses.append(loss.item())

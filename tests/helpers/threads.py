@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 from sancus.comm.errors import CommError
 from sancus.comm.group import Group
 from sancus.comm.transport import DONE, Transfer, Transport
+from sancus.config.settings import Config
 from sancus.graphs.shards import Shard, open_shard
+from sancus.runs.build import make_trainer
+from sancus.training.trainer import Trainer
 
 TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
 ATTEMPTS = 50
+CPU = torch.device("cpu")
 
 
 def open_own(folder: Path, group: Group) -> Shard:
@@ -29,6 +34,11 @@ def open_own(folder: Path, group: Group) -> Shard:
         with contextlib.suppress(SystemError):
             return open_shard(folder, group.rank)
     raise AssertionError("ast fails every time")
+
+
+def thread_trainer(config: Config, shard: Shard, group: Group, device: torch.device = CPU) -> Trainer:
+    """The trainer of a rank that is a thread."""
+    return make_trainer(config, shard, group, device)
 
 
 class Board:
@@ -134,12 +144,27 @@ def run_threads(
             board.leave(rank)
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * TIMEOUT)
-        assert not thread.is_alive(), "a rank hangs"
+    with drawing_in_turns():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * TIMEOUT)
+            assert not thread.is_alive(), "a rank hangs"
     return outcomes
+
+
+@contextlib.contextmanager
+def drawing_in_turns() -> Iterator[None]:
+    """Inside, one rank at a time draws weights: threads share torch's random numbers, processes do not."""
+    lock, fork = threading.Lock(), torch.random.fork_rng
+
+    @contextlib.contextmanager
+    def locked(*arguments: Any, **options: Any) -> Iterator[None]:
+        with lock, fork(*arguments, **options):
+            yield
+
+    with mock.patch.object(torch.random, "fork_rng", locked):
+        yield
 
 
 def results(outcomes: list[Any]) -> list[Any]:

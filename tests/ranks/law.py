@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.graphs.graph import Graph
-from sancus.graphs.shards import open_shard
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.partitioners import PARTITIONERS
@@ -19,8 +19,10 @@ from sancus.plans import PLANS
 from sancus.plugins import load, parse
 from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
+from tests.helpers import reference
 from tests.helpers.graphs import awkward_graph, with_train_nodes
 from tests.helpers.processes import TOP
+from tests.helpers.threads import open_own
 
 EPOCHS = 2
 TRAINING = TrainingSettings(epochs=EPOCHS, optimizer="sgd", lr=0.5, weight_decay=0.01, dtype="float64")
@@ -29,6 +31,7 @@ SHAPE = ModelSettings(hidden=6, heads=2, output_heads=2, dropout=0.0)
 DEEP = replace(SHAPE, layers=3, norm="batch", residual=True, jumping="cat")
 NOISY = replace(SHAPE, norm="layer", dropout=0.4, attention_dropout=0.4)
 WEIGHS_EDGES = ("gat", "gatv2")
+SUMS_INPUT = ("gcn", "sage", "gin")  # the first graph layer sums the features themselves
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def train_cases(group: Group, folders: dict[str, str]) -> dict[str, dict[str, An
 
 def train_case(group: Group, case: Case, folder: Path) -> dict[str, Any]:
     """Train one case by the product's own trainer, noting everything the law speaks of."""
-    shard = open_shard(folder, group.rank)
+    shard = open_own(folder, group)
     trainer = make_trainer(case.config(), shard, group, torch.device("cpu"))
     note: dict[str, Any] = {
         "nodes": torch.from_numpy(shard.nodes.copy()),
@@ -168,3 +171,50 @@ def train_case(group: Group, case: Case, folder: Path) -> dict[str, Any]:
         named = trainer.model.named_parameters()
         note["gradients"].append({name: p.grad.clone() for name, p in named if p.grad is not None})
     return note
+
+
+def expected_of(case: Case, weights: dict[str, torch.Tensor]) -> reference.History:
+    """What the independent reference says of a case that starts with these weights."""
+    graph, training = case.make_graph(), case.training
+    class_weights = training.weights_of_classes()
+    if training.class_weights == "balanced":
+        labels = np.asarray(graph.labels)[graph.train_mask]
+        if graph.multilabel:
+            class_weights = [(len(labels) - n) / n for n in labels.sum(axis=0)]
+        else:
+            class_weights = [
+                len(labels) / (graph.classes * n) for n in np.bincount(labels, minlength=graph.classes)
+            ]
+    keeps_product = case.factors.reuse_input and not case.graph.get("sparse") and case.model in SUMS_INPUT
+    return reference.train(
+        reference.Problem(
+            graph,
+            case.model,
+            case.shape,
+            EPOCHS,
+            training.lr,
+            training.weight_decay,
+            None if class_weights is None else tuple(class_weights),
+            training.label_smoothing,
+            training.inductive,
+            training.seed,
+            keeps_product,
+        ),
+        weights,
+    )
+
+
+def assert_law(case: Case, notes: list[dict[str, Any]], expected: reference.History) -> None:
+    """Loss, logits and gradients of all ranks' notes are the expected ones, elementwise."""
+    nodes = torch.cat([note["nodes"] for note in notes])
+    for epoch in range(EPOCHS):
+        loss = sum(note["losses"][epoch] for note in notes)
+        assert abs(loss - expected.losses[epoch]) <= 1e-12 * abs(expected.losses[epoch]), case.name
+        logits = torch.cat([note["logits"][epoch] for note in notes])
+        torch.testing.assert_close(logits, expected.logits[epoch][nodes], rtol=1e-9, atol=1e-12)
+        for note in notes:
+            assert note["gradients"][epoch].keys() == expected.gradients[epoch].keys()
+            for parameter, gradient in expected.gradients[epoch].items():
+                torch.testing.assert_close(
+                    note["gradients"][epoch][parameter], gradient, rtol=1e-9, atol=1e-12, msg=parameter
+                )

@@ -16,10 +16,10 @@ from sancus.comm.group import Group
 from tests.helpers import reference
 from tests.helpers.graphs import shards_of
 from tests.helpers.processes import run_ranks
-from tests.ranks.law import EPOCHS, TRAINING, Case, cases, train_case
+from tests.ranks.law import EPOCHS, assert_law, cases, expected_of, train_case
 
 CASES = {case.name: case for case in cases()}
-NOISY = [name for name, case in CASES.items() if case.shape.dropout]
+OWN = [name for name, case in CASES.items() if ":" in case.model]
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3, 4])
@@ -39,9 +39,9 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, reference.History]:
-    """The cases with dropout, whose masks no other program has, by one process of ours."""
+    """The cases of a user's own model, which the reference does not know, by one process of ours."""
     found = {}
-    for name in NOISY:
+    for name in OWN:
         case, folder = CASES[name], tmp_path_factory.mktemp("alone")
         note = train_case(Group(Alone()), case, shards_of(case.make_graph(), "contiguous", 1, folder))
         found[name] = reference.History(note["losses"], note["logits"], note["gradients"])
@@ -52,20 +52,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, reference.Histo
 def test_ranks_equal_one_process(
     results: list[dict[str, Any]], alone: dict[str, reference.History], name: str
 ) -> None:
-    notes = [result[name] for result in results]
-    expected = alone[name] if name in NOISY else _reference(CASES[name], notes[0]["weights"])
-    nodes = torch.cat([note["nodes"] for note in notes])
-    for epoch in range(EPOCHS):
-        loss = sum(note["losses"][epoch] for note in notes)
-        assert loss == pytest.approx(expected.losses[epoch], rel=1e-12)
-        logits = torch.cat([note["logits"][epoch] for note in notes])
-        torch.testing.assert_close(logits, expected.logits[epoch][nodes], rtol=1e-9, atol=1e-12)
-        for note in notes:
-            assert note["gradients"][epoch].keys() == expected.gradients[epoch].keys()
-            for parameter, gradient in expected.gradients[epoch].items():
-                torch.testing.assert_close(
-                    note["gradients"][epoch][parameter], gradient, rtol=1e-9, atol=1e-12, msg=parameter
-                )
+    case, notes = CASES[name], [result[name] for result in results]
+    assert_law(case, notes, alone[name] if name in OWN else expected_of(case, notes[0]["weights"]))
 
 
 def test_losses_fall(results: list[dict[str, Any]]) -> None:
@@ -96,30 +84,3 @@ def _auc(scores: np.ndarray, labels: np.ndarray) -> float:
             wins = (good[:, None] > bad).sum() + 0.5 * (good[:, None] == bad).sum()
             found.append(wins / (len(good) * len(bad)))
     return float(np.mean(found)) if found else 0.0
-
-
-def _reference(case: Case, weights: dict[str, torch.Tensor]) -> reference.History:
-    graph, training = case.make_graph(), case.training
-    class_weights = training.weights_of_classes()
-    if training.class_weights == "balanced":
-        labels = np.asarray(graph.labels)[graph.train_mask]
-        if graph.multilabel:
-            class_weights = [(len(labels) - n) / n for n in labels.sum(axis=0)]
-        else:
-            class_weights = [
-                len(labels) / (graph.classes * n) for n in np.bincount(labels, minlength=graph.classes)
-            ]
-    return reference.train(
-        reference.Problem(
-            graph,
-            case.model,
-            case.shape,
-            EPOCHS,
-            TRAINING.lr,
-            TRAINING.weight_decay,
-            None if class_weights is None else tuple(class_weights),
-            training.label_smoothing,
-            training.inductive,
-        ),
-        weights,
-    )
