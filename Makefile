@@ -9,6 +9,7 @@ TRAIN_ARGS ?= synthetic --ranks 2
 TRAIN_OUT ?= runs/synthetic
 PYTEST_ARGS ?=
 FAULTS ?= 3
+MUTANTS ?= 6
 # Tests run on all cores, but on 8 at most; JOBS=0 runs them one after the other, in one process.
 JOBS ?= logical
 # One file's tests stay together, since they share what was expensive (tests/conftest.py); the long ones go first.
@@ -17,7 +18,7 @@ PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadfile --no-loadsco
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check test coverage lint format bench sanitize docs faults audit lock clean
+.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults audit lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +43,10 @@ test: setup  ## lint, types, then every test; PYTEST_ARGS="-k halo" narrows the 
 
 coverage: setup  ## which lines of sancus/ the tests run, ranks included; a table, and pages in htmlcov/
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --cov-report=html $(PYTEST_ARGS)
+
+# tests/mutants/catalogue.toml has them, with the tests that must fail; a draw of its own every time.
+mutants: setup  ## small changes of meaning that the tests must notice: MUTANTS of them, or MUTANTS=all
+	$(BIN)/python -m tests.mutants $(if $(filter all,$(MUTANTS)),,--sample $(MUTANTS)) --jobs 2
 
 lint: setup  ## ruff (rules and format) and mypy
 	@status=0; \

@@ -1,27 +1,43 @@
-"""`python -m tests.mutants [NAME …] [--sample N] [--seed S]`: do the tests notice small changes of meaning?
+"""`python -m tests.mutants [NAME …] [--sample N] [--seed S] [--jobs J]`: do the tests notice small changes?
 
 Every mutant is made in a copy of the repository, where its tests are run: they must fail. Ends with a table
 and with exit code 1 if a mutant lives that should not. `make mutants` runs a sample.
+
+The tests of a mutant run in a fork of a process that has torch, scipy and pytest already, and nothing of the
+repository: importing them takes longer than most of these tests.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.mutants.catalogue import TOP, Mutant, read_catalogue
 
 COPIED = ("sancus", "staleness", "partitioners", "tests", "experiments", "examples", "docs")
 FILES = ("pyproject.toml", "setup.py", "README.md", "CONTRIBUTING.md", "Makefile")
+LIBRARIES = (
+    "numpy",
+    "scipy.sparse.csgraph",
+    "torch",
+    "safetensors.torch",
+    "hypothesis",
+    "pytest",
+    "cyclopts",
+)
+OURS = ("tests", "sancus")
 NO_TESTS = 5  # pytest's exit code where nothing was collected: the mutant's tests are gone
 USAGE = 4
+OUTPUT = "output.txt"
 TIMEOUT = 600.0
 
 
@@ -34,29 +50,68 @@ def copy_to(place: Path) -> None:
         shutil.copyfile(TOP / name, place / name)
 
 
-def fate(mutant: Mutant) -> tuple[str, str]:
-    """`killed`, `lives` or `broken` (its tests do not run), and the last line that pytest printed."""
-    with tempfile.TemporaryDirectory(prefix="sancus-mutant-") as name:
-        place = Path(name)
-        copy_to(place)
-        mutant.apply(place)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=place,
-                env=os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=TIMEOUT,
-            )
-        except subprocess.TimeoutExpired:
+class Trial:
+    """One mutant under test: a copy of the repository, and a fork in which its tests run."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+        self.started = time.monotonic()
+        self._folder = tempfile.TemporaryDirectory(prefix="sancus-mutant-")
+        self._place = Path(self._folder.name)
+        copy_to(self._place)
+        mutant.apply(self._place)
+        self._child = os.fork()
+        if not self._child:
+            os.setsid()
+            os._exit(_pytest(self._place, mutant.tests))
+
+    def outcome(self) -> tuple[str, str] | None:
+        """`killed`, `lives` or `broken` (no test ran), and pytest's last line; None before the end."""
+        ended, status = os.waitpid(self._child, os.WNOHANG)
+        if not ended and time.monotonic() - self.started < TIMEOUT:
+            return None
+        if not ended:
+            os.killpg(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+            self._folder.cleanup()
             return "killed", f"its tests did not end within {TIMEOUT:g} s"
-    last = (done.stdout.strip().splitlines() or [""])[-1]
-    if done.returncode in (NO_TESTS, USAGE):
-        return "broken", last
-    return ("killed" if done.returncode else "lives"), last
+        last = ((self._place / OUTPUT).read_text().strip().splitlines() or [""])[-1]
+        self._folder.cleanup()
+        code = os.waitstatus_to_exitcode(status)
+        return ("broken" if code in (NO_TESTS, USAGE) else "killed" if code else "lives"), last
+
+
+def _pytest(place: Path, tests: tuple[str, ...]) -> int:
+    """In the fork: forget our modules, and take those of the copy."""
+    output = os.open(place / OUTPUT, os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(place)
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+        del sys.modules[name]
+    sys.path[:] = [str(place), *(path for path in sys.path if path not in ("", str(TOP)))]
+    os.environ["PYTHONPATH"] = str(place)
+    sys.dont_write_bytecode = True
+    code = importlib.import_module("pytest").main(["-x", "-q", "-p", "no:cacheprovider", *tests])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return int(code)
+
+
+def trials(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, str, str, float]]:
+    """Every mutant, its outcome, pytest's last line and seconds, as they end; so many at a time."""
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    waiting, running = list(mutants), list[Trial]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(Trial(waiting.pop(0)))
+        for trial in list(running):
+            outcome = trial.outcome()
+            if outcome is not None:
+                running.remove(trial)
+                yield trial.mutant, *outcome, time.monotonic() - trial.started
+        time.sleep(0.1)
 
 
 def main() -> int:
@@ -65,6 +120,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only these; default: all")
     parser.add_argument("--sample", type=int, default=0, help="only so many, drawn at random")
     parser.add_argument("--seed", type=int, default=None, help="of the draw; default: another one every time")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     arguments = parser.parse_args()
     mutants = read_catalogue()
     unknown = set(arguments.names) - {mutant.name for mutant in mutants}
@@ -76,10 +132,8 @@ def main() -> int:
         print(f"{arguments.sample} of {len(mutants)} mutants, seed {seed}", flush=True)
         mutants = random.Random(seed).sample(mutants, min(arguments.sample, len(mutants)))
     bad = []
-    for mutant in mutants:
-        started = time.monotonic()
-        outcome, last = fate(mutant)
-        print(f"{outcome:7} {time.monotonic() - started:5.0f} s  {mutant.name}: {last}", flush=True)
+    for mutant, outcome, last, seconds in trials(mutants, max(1, arguments.jobs)):
+        print(f"{outcome:7} {seconds:5.0f} s  {mutant.name}: {last}", flush=True)
         if outcome == "broken" or (outcome == "lives") != bool(mutant.survives):
             bad.append(mutant)
     for mutant in bad:
