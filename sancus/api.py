@@ -37,6 +37,7 @@ from sancus.launch.world import ALONE, World, detect
 from sancus.models.build import Model
 from sancus.runs import build
 from sancus.runs.check import check_cuda
+from sancus.runs.layout import parts_needed
 from sancus.runs.predict import score
 from sancus.shards.cache import prepare_graph
 from sancus.shards.identity import fingerprint_of as fingerprint
@@ -151,7 +152,9 @@ def train(
         check_cuda()
     backend = choose_backend(run_config.factors.backend, detect(os.environ), run_config.launch.device)
     factors = run_config.factors
-    shards = prepare_graph(load(graph), factors.partitioner, world.size, factors.row_order)
+    shards = prepare_graph(
+        load(graph), factors.partitioner, parts_needed(run_config, world.size), factors.row_order
+    )
     job = build.Job(run_config, world, backend, shards, _watch(world, run_config.launch.timeout), model)
     trainer = job.trainer
     _check_weights(trainer.model, job.group)

@@ -73,10 +73,10 @@ def load(kind: str, spec: Spec) -> type[Any]:
     except Exception as error:
         reason = f"{error}" if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise UserError(f"{kind} {spec.name!r}: cannot import {module_name!r}: {reason}") from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
+    target = getattr(module, attribute, None)
+    if not callable(target):
         raise UserError(f"{kind} {spec.name!r}: {module_name!r} has no class {attribute!r}")
-    return typing.cast("type[Any]", found)
+    return typing.cast("type[Any]", target)
 
 
 class _OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -148,18 +148,18 @@ def _import_file(path: Path) -> types.ModuleType:
     return module
 
 
-def settings_of(kind: str, spec: Spec, given: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Convert the settings of a spec by the constructor's type hints; names in `given` are ours."""
+def settings_of(kind: str, spec: Spec, internal: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Convert the settings of a spec by the constructor's type hints; arguments in `internal` are ours."""
     target = load(kind, spec)
     hints = typing.get_type_hints(target.__init__)
     parameters = inspect.signature(target).parameters
     anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    allowed = [name for name, p in parameters.items() if name not in given and p.kind not in anything]
+    allowed = [name for name, p in parameters.items() if name not in internal and p.kind not in anything]
     values = {}
     for key, text in spec.settings.items():
         if key not in allowed:
-            known = choices(allowed, key) if allowed else "none"
-            raise UserError(f"{kind} {spec.name!r} has no setting {key!r}; its settings: {known}")
+            settings = choices(allowed, key) if allowed else "none"
+            raise UserError(f"{kind} {spec.name!r} has no setting {key!r}; its settings: {settings}")
         values[key] = _convert(kind, spec.name, key, text, hints.get(key, str))
     missing = [
         name for name in allowed if parameters[name].default is inspect.Parameter.empty and name not in values
@@ -169,12 +169,12 @@ def settings_of(kind: str, spec: Spec, given: frozenset[str] = frozenset()) -> d
     return values
 
 
-def build(kind: str, table: Table, text: str, **given: Any) -> Any:
-    """Spec in, object out. `given` are constructor arguments that do not come from the user."""
+def build(kind: str, table: Table, text: str, **internal: Any) -> Any:
+    """Spec in, object out. `internal` are constructor arguments that do not come from the user."""
     spec = parse(kind, table, text)
-    values = settings_of(kind, spec, frozenset(given))
+    values = settings_of(kind, spec, frozenset(internal))
     try:
-        return load(kind, spec)(**given, **values)
+        return load(kind, spec)(**internal, **values)
     except ValueError as error:
         raise UserError(f"{kind} {text!r}: {error}") from error
     except Exception as error:

@@ -27,8 +27,7 @@ from sancus.graphs.shards import open_shard
 from sancus.launch.backend import choose_backend
 from sancus.launch.world import detect
 from sancus.metrics.bill import StreamKey, join_ledgers
-from sancus.runs import build as run
-from sancus.runs import directory as runfiles
+from sancus.runs import build, directory
 from sancus.training.consensus import Record
 from sancus.training.trainer import Trainer
 
@@ -41,14 +40,14 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     group.ledger = Ledger()
     shard = open_shard(Path(job["shards"]), group.rank)
     count = sent_bytes if job["linked"] else lambda: 0
-    trainer = run.make_trainer(config, shard, group, torch.device("cpu"))
+    trainer = build.make_trainer(config, shard, group, torch.device("cpu"))
     counts, records = [count()], []
     for record in trainer.epochs():
         records.append(record)
         counts.append(count())
     outcome: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
     figures = trainer.exchange.crossing.figures()
-    outcome |= {"history_bytes": figures.history_bytes, "peak_bytes": runfiles.peak_memory()}
+    outcome |= {"history_bytes": figures.history_bytes, "peak_bytes": directory.peak_memory()}
     bill = _bill(trainer, group)
     return outcome | (_result(trainer, records, bill) if group.rank == 0 else {})
 
@@ -81,10 +80,10 @@ def main() -> None:
     assert world is not None, "to be started by torchrun or mpiexec"
     torch.set_num_threads(work["threads"])
     backend = choose_backend("auto", world, "cpu")
-    group = run.connect(backend, world, work["timeout"])
+    group = build.connect(backend, world, work["timeout"])
     for job in work["jobs"]:
         outcome = train(job, group)
-        runfiles.write_json(Path(f"{job['out']}.rank{world.rank}.json"), outcome)
+        directory.write_json(Path(f"{job['out']}.rank{world.rank}.json"), outcome)
         if world.rank == 0:
             print(f"{job['name']}: test {outcome['test']:.4f}", flush=True)
     leave(group)

@@ -35,16 +35,16 @@ EXTRAS = {"tensorboard": "--track tensorboard", "torch_geometric": "PyG layers a
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found; `advice` says what to do, where there is anything to do."""
+    """The result of a check; `advice` says what to do, where there is anything to do."""
 
     what: str
     state: State
-    told: str
+    summary: str
     advice: str = ""
 
 
 def examine(*, self_test: bool = True) -> Iterator[Finding]:
-    """Every check, as it is made."""
+    """Make the checks one by one, and give the result of each as soon as it is there."""
     checks: list[Callable[[], Finding]] = [
         _packages,
         _kernel,
@@ -64,27 +64,27 @@ def examine(*, self_test: bool = True) -> Iterator[Finding]:
 
 def _packages() -> Finding:
     """Python and what every run imports."""
-    found, lacking = [f"python {platform.python_version()}"], []
+    versions, lacking = [f"python {platform.python_version()}"], []
     for package in PACKAGES:
         try:
-            found.append(f"{package} {version(package)}")
+            versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             lacking.append(package)
     advice = f"pip install {' '.join(lacking)}" if lacking else ""
-    return Finding("packages", "broken" if lacking else "ok", ", ".join(found), advice)
+    return Finding("packages", "broken" if lacking else "ok", ", ".join(versions), advice)
 
 
 def _kernel() -> Finding:
-    """The native kernel; torch's serves where it is not."""
+    """The native kernel; without it torch's is used."""
     from sancus.kernels.native.library import UnavailableError, library
 
     try:
-        told = library().describe()
+        description = library().describe()
     except UnavailableError as error:
         reason = str(error).splitlines()[0]
         advice = "install a C compiler, then: pip install --force-reinstall --no-deps sancus"
         return Finding("kernel native", "missing", f"{reason}; torch's is used, several times slower", advice)
-    return Finding("kernel native", "ok", f"{told}; --kernel auto uses it")
+    return Finding("kernel native", "ok", f"{description}; --kernel auto uses it")
 
 
 def _gloo() -> Finding:
@@ -118,9 +118,9 @@ def _cuda() -> Finding:
 
 
 def _threads() -> Finding:
-    asked = os.environ.get("OMP_NUM_THREADS")
-    told = f"{cores()} cores" + (f", OMP_NUM_THREADS={asked}" if asked else "")
-    return Finding("threads", "ok", f"{told}; a rank takes its share, or --threads N")
+    threads = os.environ.get("OMP_NUM_THREADS")
+    summary = f"{cores()} cores" + (f", OMP_NUM_THREADS={threads}" if threads else "")
+    return Finding("threads", "ok", f"{summary}; a rank takes its share, or --threads N")
 
 
 def _memory() -> Finding:

@@ -74,17 +74,17 @@ class Estimate:
 
     @property
     def wire_bytes(self) -> float:
-        """An epoch, all ranks."""
+        """Bytes that all ranks together send in an epoch."""
         return sum(self.streams.values())
 
     @property
     def memory_bytes(self) -> float:
-        """The peak of a rank."""
+        """Bytes that a rank holds at its peak."""
         return sum(self.memory.values())
 
 
 def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Estimate:
-    """Partition the graph for so many ranks, and count."""
+    """What a run needs on so many ranks: the graph is partitioned, and rows, bytes and operations counted."""
     if config.model not in MODELS:
         raise UserError(
             f"--model {config.model}: only {', '.join(MODELS)} can be estimated; leave --model out"
@@ -92,8 +92,8 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     if not 1 <= ranks <= graph.nodes:
         raise UserError(f"--ranks {ranks}: must be from 1 to the {graph.nodes} nodes")
     factors = config.factors
-    chosen = build("partitioner", PARTITIONERS, factors.partitioner)
-    assignment = assign_nodes(chosen, graph, ranks, factors.partitioner)
+    partitioner = build("partitioner", PARTITIONERS, factors.partitioner)
+    assignment = assign_nodes(partitioner, graph, ranks, factors.partitioner)
     plan = plan_for(factors.plan, linear=True)
     if plan not in PLANS:
         raise UserError(f"--plan {plan}: only {', '.join(PLANS)} can be estimated")
@@ -155,9 +155,9 @@ def backward_rows(crossing: Counts, plan: str) -> Counts:
 
 def parse_rate(text: str) -> float:
     """`10Gbit`, `1.2GB` or `800Mbit` to bytes a second."""
-    found = re.fullmatch(r"([0-9.]+)\s*([kKMGT]?)(bit|byte|b|B)(?:/s|ps)?", text.strip())
+    match = re.fullmatch(r"([0-9.]+)\s*([kKMGT]?)(bit|byte|b|B)(?:/s|ps)?", text.strip())
     try:
-        rate = float(found[1]) * SCALES[found[2]] * UNITS[found[3]] if found else 0.0
+        rate = float(match[1]) * SCALES[match[2]] * UNITS[match[3]] if match else 0.0
     except ValueError:
         rate = 0.0
     if not rate > 0:
@@ -170,14 +170,14 @@ def table(estimates: Sequence[Estimate]) -> list[list[str]]:
     parts = list(estimates[0].memory)
     head = ["ranks", "memory a rank", *parts, "bytes an epoch", "seconds", "compute", "communication"]
     rows = [head]
-    for found in estimates:
-        seconds = (found.compute_seconds + found.comm_seconds, found.compute_seconds, found.comm_seconds)
+    for row in estimates:
+        seconds = (row.compute_seconds + row.comm_seconds, row.compute_seconds, row.comm_seconds)
         rows.append(
             [
-                str(found.ranks),
-                f"{found.memory_bytes / 1e6:,.0f} MB",
-                *(f"{found.memory[part] / 1e6:,.0f}" for part in parts),
-                f"{found.wire_bytes:,.0f}",
+                str(row.ranks),
+                f"{row.memory_bytes / 1e6:,.0f} MB",
+                *(f"{row.memory[part] / 1e6:,.0f}" for part in parts),
+                f"{row.wire_bytes:,.0f}",
                 *(f"{value:.3g}" for value in seconds),
             ]
         )
@@ -186,12 +186,12 @@ def table(estimates: Sequence[Estimate]) -> list[list[str]]:
 
 def stream_table(estimates: Sequence[Estimate]) -> list[list[str]]:
     """Bytes an epoch of every stream, a column for each number of ranks."""
-    keys = sorted({key for found in estimates for key in found.streams})
-    head = ["layer", "direction", *(f"{found.ranks} ranks" for found in estimates)]
+    keys = sorted({key for row in estimates for key in row.streams})
+    head = ["layer", "direction", *(f"{row.ranks} ranks" for row in estimates)]
     return [
         head,
         *(
-            [str(layer), way, *(f"{f.streams.get((layer, way), 0):,.0f}" for f in estimates)]
+            [str(layer), way, *(f"{row.streams.get((layer, way), 0):,.0f}" for row in estimates)]
             for layer, way in keys
         ),
     ]
@@ -218,7 +218,7 @@ def _widest(graph: Graph, columns: dict[Any, int]) -> int:
 
 
 def _feature_bytes(graph: Graph, itemsize: int) -> float:
-    """Of the whole graph, with all copies."""
+    """Bytes of the features of the whole graph, with all copies that are held of them."""
     if isinstance(graph.features, np.ndarray):
         return float(graph.features.size * (4 + (FEATURE_COPIES - 1) * itemsize))
     return float(graph.features.nnz * (8 + 3 * (4 + itemsize)))

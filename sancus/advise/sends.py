@@ -40,7 +40,7 @@ def share_sent(
 
 
 def _ask(policy: Policy, spec: str, view: View) -> bool:
-    """Whether a payload crosses, at once or later."""
+    """Ask the policy about one epoch: whether a payload crosses, at once or later."""
     try:
         return policy.decide(view) != SKIP
     except Exception as error:
@@ -48,7 +48,7 @@ def _ask(policy: Policy, spec: str, view: View) -> bool:
 
 
 def _mean_of_period(sent: list[bool]) -> float:
-    """Over the shortest period that repeats at least once; over everything where there is none."""
+    """The mean over the shortest period that repeats at least once; over all epochs where none does."""
     for length in range(1, len(sent) // 2 + 1):
         if sent[length:] == sent[:-length]:
             return sum(sent[:length]) / length

@@ -47,7 +47,7 @@ def doctor(*, self_test: bool = True) -> None:
     console, broken = Console(highlight=False, soft_wrap=True), []
     for finding in examine(self_test=self_test):
         state = Text(f"{finding.state:8}", style=styles[finding.state])
-        console.print(state, f"{finding.what:14}", Text(finding.told), sep="")
+        console.print(state, f"{finding.what:14}", Text(finding.summary), sep="")
         if finding.advice:
             console.print(Text(f"{'':22}-> {finding.advice}"))
         broken += [finding.what] if finding.state == "broken" else []

@@ -70,7 +70,7 @@ def run_verbs(app: App) -> None:
 
 
 def _obey(app: App) -> RanksNeeded | None:
-    """Run the verb; the ranks that it asks for, if it cannot run in this process alone."""
+    """Run the verb; the `RanksNeeded` that it raised where it must run as local ranks, else None."""
     try:
         app(modern_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
     except RanksNeeded as needed:
@@ -79,7 +79,7 @@ def _obey(app: App) -> RanksNeeded | None:
 
 
 def _mistyped(error: cyclopts.CycloptsError) -> str:
-    """One line on a command line that cannot be read."""
+    """The line that tells a user why the command line cannot be read."""
     if isinstance(error, cyclopts.UnusedCliTokensError):
         return f"too many arguments: {shlex.join(error.unused_tokens or [])}; see sancus train --help"
     return " ".join(str(error).split())

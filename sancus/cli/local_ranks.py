@@ -14,7 +14,7 @@ from sancus.launch.local import run
 
 
 def main() -> None:
-    """Read what `spawn` wrote, and launch."""
+    """Read the arguments that `sancus.launch.spawn` wrote, and launch the ranks."""
     ranks, backend, restarts, *argv = sys.argv[1:]
     if backend != "mpi":
         warm_up()

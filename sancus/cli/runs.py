@@ -91,6 +91,7 @@ def report(*run_dir: Path, out: Path | None = None) -> None:
 def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Prediction | None:
     """One exact pass on all ranks; None in the process that only started them."""
     from sancus.runs.check import check
+    from sancus.runs.layout import parts_needed
     from sancus.shards.cache import prepare
 
     if not (run_dir / RUN_FILE).is_file():
@@ -101,7 +102,8 @@ def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Predictio
     source, settings = read_flags(arguments)
     backend = choose_backend(settings.factors.backend, world, settings.launch.device)
     check(source, settings, launched=True)
-    shards = prepare(source, settings.factors.partitioner, count, row_order=settings.factors.row_order)
+    parts = parts_needed(settings, count)
+    shards = prepare(source, settings.factors.partitioner, parts, row_order=settings.factors.row_order)
     if world is None and count > 1:
         raise RanksNeeded(count, backend)
     from sancus.runs.predict import predict_rank

@@ -43,6 +43,7 @@ def train(
     """
     from sancus.graphs.shards import read_manifest
     from sancus.runs.check import check
+    from sancus.runs.layout import parts_needed
     from sancus.shards.cache import parts_of, prepare
     from sancus.shards.memory import check_memory
 
@@ -55,7 +56,8 @@ def train(
     say = speaker(quiet=not speaks, verbose=settings.output.verbose)
     check(data, settings, launched=world is not None)
     with closing(say):
-        shards = prepare(data, settings.factors.partitioner, ranks, say, settings.factors.row_order)
+        parts = parts_needed(settings, ranks)
+        shards = prepare(data, settings.factors.partitioner, parts, say, settings.factors.row_order)
     if world is None:
         check_memory(read_manifest(shards), settings, ranks)
     if world is None and ranks > 1:

@@ -8,6 +8,7 @@ together:
 |---|---|
 | `all` | the whole run: health, consensus |
 | `parts` | one copy of one stage: they share the rows of a graph, and exchange them |
+| `copies` | one part of one stage, in every copy: they may share the work on the same rows |
 | `replicas` | one stage: they hold the same parameters, and sum their gradients |
 | `stages` | one part of one copy: they hand activations on |
 
@@ -20,51 +21,10 @@ group of one process exchanges no message. All groups of a process share ledger,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
-
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
+from sancus.comm.layout import AXES, Axis, Layout
 from sancus.comm.transport import Transport
-
-Axis = Literal["all", "parts", "replicas", "stages"]
-AXES: tuple[Axis, ...] = get_args(Axis)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How many stages, copies of the graph in each, and parts of each copy."""
-
-    stages: int = 1
-    copies: int = 1
-    parts: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("stages", "copies", "parts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-    @property
-    def size(self) -> int:
-        """Processes in all."""
-        return self.stages * self.copies * self.parts
-
-    def rank(self, stage: int, copy: int, part: int) -> int:
-        """The process at a place: parts of a copy are neighbours, then the copies of a stage."""
-        return (stage * self.copies + copy) * self.parts + part
-
-    def sets(self, axis: Axis) -> list[tuple[int, ...]]:
-        """The sets of processes along an axis, which together are the whole run; ranks ascend in each."""
-        stages, copies, parts = range(self.stages), range(self.copies), range(self.parts)
-        if axis == "all":
-            return [tuple(range(self.size))]
-        if axis == "parts":
-            return [tuple(self.rank(s, c, p) for p in parts) for s in stages for c in copies]
-        if axis == "replicas":
-            return [tuple(self.rank(s, c, p) for c in copies for p in parts) for s in stages]
-        if axis == "stages":
-            return [tuple(self.rank(s, c, p) for s in stages) for c in copies for p in parts]
-        raise ValueError(f"no axis {axis!r}; there are {', '.join(AXES)}")
 
 
 class Mesh:
@@ -78,6 +38,7 @@ class Mesh:
                 f"processes, but the run has {world.size}"
             )
         self.layout = layout
+        self.place = layout.place(world.rank)  # of this process
         self._groups: dict[Axis, Group] = {}
         groups: dict[tuple[int, ...], Group | None] = {tuple(range(world.size)): world}
         for axis in AXES:

@@ -16,12 +16,13 @@ from sancus.datasets import READERS
 from sancus.errors import UserError
 from sancus.kernels import KERNELS
 from sancus.models import MODELS
-from sancus.models.contract import given_names
+from sancus.models.contract import filled_arguments
 from sancus.partitioners import PARTITIONERS
 from sancus.plans import AUTO, PLANS
 from sancus.plugins import Table, build, choices, load, parse, settings_of
 from sancus.staleness import POLICIES
 from sancus.trackers import TRACKERS
+from sancus.training import SCHEDULES
 
 Fills = Callable[[Callable[..., Any]], frozenset[str]]  # of a class: its arguments that a run fills in
 
@@ -55,7 +56,8 @@ KINDS: dict[str, Kind] = {
     "codec": Kind(CODECS, ("codec", "backward_codec")),
     "backend": Kind(BACKENDS, ("backend",), words=("auto",), own=False),
     "kernel": Kind(KERNELS, ("kernel",)),
-    "model": Kind(MODELS, ("model",), given_names),
+    "schedule": Kind(SCHEDULES, ("schedule",)),
+    "model": Kind(MODELS, ("model",), filled_arguments),
     "data": Kind(READERS),
     "tracker": Kind(TRACKERS, ("track",), _fills("directory", "config"), tried="no"),
 }

@@ -71,10 +71,10 @@ def make_config(config: Config | Mapping[str, Any] | None = None, **flags: Any) 
         section: [item.name for item in dataclasses.fields(getattr(unset, section))]
         for section in ("factors", "shape", "training", "launch")
     }
-    known = [name for names in sections.values() for name in names]
+    flat_names = [name for names in sections.values() for name in names]
     for name in typed:
-        if name not in ("preset", "model", *known):
-            raise UserError(f"setting {name!r} does not exist; choose from {choices(known, name)}")
+        if name not in ("preset", "model", *flat_names):
+            raise UserError(f"setting {name!r} does not exist; choose from {choices(flat_names, name)}")
     earlier = [Layer("config", base.flat())] if base is not None else []
     values = dict(typed)
     for layer in missing_settings(typed, earlier, PYTHON_PRESET):

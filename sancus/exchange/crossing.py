@@ -58,11 +58,15 @@ class Crossing:
         needed: Mapping[Direction, list[bool]],
         settings: CrossingSettings,
         device: torch.device,
+        health: Health | None = None,
     ) -> None:
-        """`needed[direction][owner]`: whether any other rank has a nonzero block for the owner's rows."""
+        """`needed[direction][owner]`: whether any other rank has a nonzero block for the owner's rows.
+
+        `health` speaks for all ranks of the run, where the group is not all of them.
+        """
         self.policies = policies
         self.clock = group.clock
-        self.health = Health(group)
+        self.health = health or Health(group)
         self.noisy = False  # whether a model drops out in training
         self.decisions = Decisions(group.size, group.clock)
         self.agreement = Agreement(

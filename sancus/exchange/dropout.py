@@ -16,7 +16,7 @@ import torch
 
 from sancus.kernels import masks
 from sancus.kernels.hashing import MASK64, signed, splitmix, splitmix_scalar
-from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.matrix import SparseMatrix, with_transpose
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def drop_sparse(x: SparseMatrix, share: float, nodes: torch.Tensor, key: Dropout
     columns = torch.arange(x.shape[1], device=x.csr.value.device)
     rows, columns = _row_keys(nodes, key), _column_keys(columns)
     flipped = masks.drop_entries(x.transposed, (columns, rows), share)  # the hash takes both keys alike
-    return SparseMatrix.with_transpose(masks.drop_entries(x, (rows, columns), share), flipped, x.kernel)
+    return with_transpose(masks.drop_entries(x, (rows, columns), share), flipped, x.kernel)
 
 
 def draw_nodes(nodes: torch.Tensor, share: float, key: DropoutKey) -> torch.Tensor:

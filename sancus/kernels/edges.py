@@ -22,6 +22,7 @@ from torch import Tensor
 from sancus.kernels import edges_torch
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.native import calls
+from sancus.kernels.native.operands import check_indices
 
 
 class Scorer(Protocol):
@@ -85,7 +86,7 @@ def _spmm(
     if kernel == "torch":
         return edges_torch.spmm(crow, col, value, dense)
     if __debug__:
-        calls.check_indices(crow, col, len(dense))
+        check_indices(crow, col, len(dense))
     out = dense.new_empty(len(crow) - 1, dense.shape[1])
     calls.spmm((crow, col), value.contiguous(), dense, out)
     return out
@@ -106,7 +107,7 @@ def _sddmm(
     if kernel == "torch":
         return edges_torch.sddmm(crow, col, left, right, heads)
     if __debug__:
-        calls.check_indices(crow, col, len(right))
+        check_indices(crow, col, len(right))
     return calls.sddmm((crow, col), left, right, heads)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sancus.kernels.base import Csr
 from sancus.kernels.torch_csr import TorchKernel
+from sancus.kernels.transpose import row_of_entries
 
 _VALUES_AT_ONCE = 1 << 24  # gathered values in memory while scores are computed
 
@@ -28,7 +29,7 @@ def sddmm(crow: Tensor, col: Tensor, left: Tensor, right: Tensor, heads: int) ->
     score = left.new_empty(len(col), heads)
     step = max(1, _VALUES_AT_ONCE // max(1, left.shape[1]))
     for rows, columns, out in zip(
-        _row_of_entries(crow).split(step), col.split(step), score.split(step), strict=True
+        row_of_entries(crow).split(step), col.split(step), score.split(step), strict=True
     ):
         products = left.index_select(0, rows) * right.index_select(0, columns)
         torch.sum(products.unflatten(1, (heads, -1)), dim=2, out=out)
@@ -37,7 +38,7 @@ def sddmm(crow: Tensor, col: Tensor, left: Tensor, right: Tensor, heads: int) ->
 
 def edge_softmax(crow: Tensor, score: Tensor) -> Tensor:
     """Shares `[nnz, heads]`: softmax of the scores over the entries of each row."""
-    rows = _row_of_entries(crow)
+    rows = row_of_entries(crow)
     most = score.new_full((len(crow) - 1, score.shape[1]), -torch.inf)
     most = most.scatter_reduce(0, rows[:, None].expand_as(score), score, "amax")
     share = (score - most[rows]).exp()
@@ -46,14 +47,10 @@ def edge_softmax(crow: Tensor, score: Tensor) -> Tensor:
 
 def edge_softmax_backward(crow: Tensor, share: Tensor, gradient: Tensor) -> Tensor:
     """The gradient of the scores `[nnz, heads]` from that of the shares."""
-    rows = _row_of_entries(crow)
+    rows = row_of_entries(crow)
     total = _row_sums(share * gradient, rows, len(crow) - 1)
     return share * (gradient - total[rows])
 
 
 def _row_sums(value: Tensor, rows: Tensor, count: int) -> Tensor:
     return value.new_zeros(count, value.shape[1]).index_add_(0, rows, value)
-
-
-def _row_of_entries(crow: Tensor) -> Tensor:
-    return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())

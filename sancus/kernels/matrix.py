@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.kernels.base import Csr, Kernel, index_dtype
+from sancus.kernels.transpose import Transposition, row_of_entries, transposition_of
 
 
 class SparseMatrix:
@@ -66,7 +67,7 @@ class SparseMatrix:
     @cached_property
     def transposed(self) -> SparseMatrix:
         """`Aᵀ [n, m]`, made at first use and kept for the backward pass; the sorting order is not kept."""
-        crow, col, order = self.__dict__.get("transposition") or self._transposition()
+        crow, col, order = self.__dict__.get("transposition") or transposition_of(self.csr)
         transpose = SparseMatrix(
             Csr(crow, col, self.csr.value[order], (self.shape[1], self.shape[0])), self.kernel
         )
@@ -79,20 +80,9 @@ class SparseMatrix:
         matrix.__dict__["transposition"] = self.transposition
         return matrix
 
-    @classmethod
-    def with_transpose(cls, csr: Csr, transpose: Csr, kernel: Kernel) -> SparseMatrix:
-        """A matrix whose transpose the caller has already, so that nothing is sorted.
-
-        The transpose does not refer back to the matrix, so both are freed when an epoch is done with them.
-        """
-        matrix = cls(csr, kernel)
-        matrix.__dict__["transposed"] = cls(transpose, kernel)
-        return matrix
-
     def row_of_entries(self) -> torch.Tensor:
         """The row of each stored entry, `[nnz]`."""
-        counts = self.csr.crow[1:] - self.csr.crow[:-1]
-        return torch.repeat_interleave(torch.arange(self.shape[0], device=counts.device), counts)
+        return row_of_entries(self.csr.crow)
 
     def to_dense(self) -> torch.Tensor:
         """`[m, n]`; for the faithful baseline that moves dense inputs, and for tests."""
@@ -117,27 +107,19 @@ class SparseMatrix:
         return self.kernel.prepare(self.csr)
 
     @cached_property
-    def transposition(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """crow and col of the transpose, and the order of its entries (stable, so rows ascend)."""
-        return self._transposition()
+    def transposition(self) -> Transposition:
+        """The pattern of the transpose, made at first use and kept; see `transposition_of`."""
+        return transposition_of(self.csr)
 
-    def _transposition(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        if self.csr.col.device.type == "cpu":
-            return self._transposition_on_cpu()
-        order = torch.argsort(self.csr.col, stable=True)
-        counts = torch.bincount(self.csr.col, minlength=self.shape[1])
-        crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        col = self.row_of_entries()[order].to(index_dtype(self.shape[0]))
-        return crow, col, order
 
-    def _transposition_on_cpu(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """`transposition` by scipy's counting sort, which takes linear time."""
-        positions = np.arange(self.nnz, dtype=np.int64)
-        parts = (positions, self.csr.col.numpy(), self.csr.crow.numpy())
-        transpose = sp.csr_array(parts, shape=self.shape).tocsc()
-        crow = torch.from_numpy(transpose.indptr.astype(np.int64))
-        col = torch.from_numpy(transpose.indices).to(index_dtype(self.shape[0]))
-        return crow, col, torch.from_numpy(transpose.data)
+def with_transpose(csr: Csr, transpose: Csr, kernel: Kernel) -> SparseMatrix:
+    """A matrix whose transpose the caller has already, so that nothing is sorted.
+
+    The transpose does not refer back to the matrix, so both are freed when an epoch is done with them.
+    """
+    matrix = SparseMatrix(csr, kernel)
+    matrix.__dict__["transposed"] = SparseMatrix(transpose, kernel)
+    return matrix
 
 
 class _Product(torch.autograd.Function):

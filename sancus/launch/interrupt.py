@@ -25,13 +25,13 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
 
 
 def heed_signals() -> None:
-    """Signals end this process at once from now on."""
+    """Give signals their usual meaning: from now on each of `SIGNALS` ends this process at once."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
 
 class Interrupt:
-    """Notes the first signal from now on."""
+    """Notes the first signal that arrives from now on, so that the trainer can ask for it."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -39,7 +39,7 @@ class Interrupt:
         self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
 
     def restore(self) -> None:
-        """Signals do again what they did before."""
+        """Give the signals the handlers back that they had before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -49,16 +49,16 @@ class Start:
 
 
 class Attempt(Protocol):
-    """Ranks that run."""
+    """The ranks of one attempt, while they run."""
 
     def wait(self) -> int:
-        """Until all have ended: the exit code of the whole. Says who failed."""
+        """Wait until all have ended, and print who failed; the exit code of the whole run."""
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to all."""
+        """Pass a signal on to all ranks."""
 
     def kill(self) -> None:
-        """End all, now."""
+        """End all ranks at once."""
 
 
 class Signals:
@@ -99,7 +99,7 @@ class ForkedRanks:
             self._selector.register(os.pidfd_open(child), selectors.EVENT_READ, rank)
 
     def wait(self) -> int:
-        """Until all ended well, or one did not: then the others are ended, and that one is named."""
+        """Wait until all ended well, or one did not: then the others are ended, and that one is named."""
         while len(self.codes) < self._start.ranks:
             rank = self._next()
             if rank is not None and self.codes[rank] not in (0, *EXIT_SAVED):
@@ -110,7 +110,7 @@ class ForkedRanks:
         return max(self.codes.values())
 
     def signal(self, number: int) -> None:
-        """To every rank that still runs."""
+        """Send a signal to every rank that still runs."""
         for rank, child in enumerate(self._children):
             if rank not in self.codes:
                 os.kill(child, number)
@@ -127,7 +127,7 @@ class ForkedRanks:
         return child
 
     def _be(self, rank: int) -> NoReturn:
-        """In the fork: be that rank until its end."""
+        """Run the command line as this rank, in the fork, and leave the process with its exit code."""
         signal.set_wakeup_fd(-1)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -147,7 +147,7 @@ class ForkedRanks:
         run_command(self._start.main, self._start.argv)
 
     def _next(self, timeout: float | None = None) -> int | None:
-        """A rank that ended; None where a signal came or time ran out."""
+        """Wait for the next rank that ends; None where a signal came or time ran out."""
         for key, _ in self._selector.select(timeout):
             if key.data == INTERRUPTED:
                 os.read(key.fd, 4096)
@@ -159,7 +159,10 @@ class ForkedRanks:
         return None
 
     def _culprit(self, first: int) -> int:
-        """A rank that only lost its peers is not at fault: give the others a moment to say so."""
+        """The rank that caused the end, out of those that fail at about the same time.
+
+        One that only lost its peers is not at fault, so the others get a moment to end with their own error.
+        """
         suspect = first
         while self.codes[suspect] in (0, EXIT_PEER):
             ended = self._next(GRACE_SECONDS)
@@ -176,7 +179,7 @@ class ForkedRanks:
             self._next()
 
     def _explain(self, rank: int, code: int | None) -> int:
-        """Show what the rank at fault had to say; the exit code of the whole."""
+        """Print what is known of the rank at fault; the exit code of the whole run."""
         if self._wanted:
             return EXIT_FAILED
         if rank and self._log(rank).exists():
@@ -215,7 +218,7 @@ class MpiRanks:
         )
 
     def wait(self) -> int:
-        """Until mpiexec ends. It does not say which rank was killed, so that is watched apart."""
+        """Wait until mpiexec ends. It does not say which rank was killed, so that is watched apart."""
         with self._deaths as deaths:
             code = self._child.wait()
             failed = deaths.who_failed() or f"mpiexec ended with exit code {code}"
@@ -225,11 +228,11 @@ class MpiRanks:
         return code
 
     def signal(self, number: int) -> None:
-        """Through mpiexec."""
+        """Send a signal to mpiexec, which passes it on."""
         self._child.send_signal(number)
 
     def kill(self) -> None:
-        """The second SIGINT that mpiexec gets."""
+        """Kill all ranks by the second SIGINT that mpiexec gets."""
         self._child.send_signal(signal.SIGINT)
 
 

@@ -16,7 +16,7 @@ WARM = "SANCUS_WARM"  # this process was forked by one that has imported what ra
 
 
 def fork() -> int:
-    """`os.fork`, with nothing left to be printed twice."""
+    """`os.fork` after a flush of stdout and stderr, so that no line in a buffer is printed twice."""
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():

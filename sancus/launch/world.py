@@ -24,7 +24,7 @@ ATTEMPT = "SANCUS_ATTEMPT"  # how often the run was started before
 
 @dataclass(frozen=True)
 class World:
-    """This process among the others."""
+    """This process among the others: its rank, how many there are, and how many of them on this host."""
 
     rank: int
     size: int

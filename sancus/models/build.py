@@ -9,7 +9,7 @@ from torch import nn
 
 from sancus.errors import UserError
 from sancus.models import MODELS
-from sancus.models.contract import construct, given_names
+from sancus.models.contract import construct, filled_arguments
 from sancus.models.settings import ModelSettings
 from sancus.plugins import load, parse, settings_of
 
@@ -28,7 +28,7 @@ def make_model(model: Model, features: int, classes: int, settings: ModelSetting
         network: Any = target
     elif isinstance(model, str):
         spec = parse("model", MODELS, model)
-        own = settings_of("model", spec, given_names(target))
+        own = settings_of("model", spec, filled_arguments(target))
         network = _construct(target, features, classes, settings, own, ours=spec.name in MODELS)
     else:
         network = _construct(target, features, classes, settings, {}, ours=False)

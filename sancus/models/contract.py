@@ -74,7 +74,7 @@ class Traits:
     segments: Callable[[], Sequence[Segment]] | None
 
 
-def given_names(target: Callable[..., Any]) -> frozenset[str]:
+def filled_arguments(target: Callable[..., Any]) -> frozenset[str]:
     """The constructor arguments that a user cannot set in a spec, because Sancus fills them."""
     parameters = inspect.signature(target).parameters
     if _takes_settings(parameters):

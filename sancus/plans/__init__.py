@@ -1,4 +1,4 @@
-"""Plans: factorisations `Â_ij = R_ij S_ij` of every off-diagonal block (design §2)."""
+"""Plans: factorisations `Â_ij = R_ij S_ij` of every off-diagonal block (docs/design.md, "Mathematics")."""
 
 AUTO = "auto"  # the least rows that a model can use
 PLANS: dict[str, str] = {

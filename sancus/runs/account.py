@@ -17,14 +17,14 @@ from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
 from sancus.models.contract import traits_of
-from sancus.runs import directory as runfiles
+from sancus.runs import directory
 from sancus.runs.build import Job
 from sancus.training.consensus import Record
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for, as the command line had it."""
+    """What the user wants of a run: the data, the settings, and the command line that said so."""
 
     data: str
     config: Config
@@ -45,7 +45,7 @@ class Tally:
     max_drift: float | None = None
 
     def add(self, record: Record) -> None:
-        """One more epoch."""
+        """Add the figures of one more epoch."""
         self.seconds += record["seconds"] or 0.0
         self.compute_seconds += record["compute_seconds"] or 0.0
         self.comm_seconds += record["comm_seconds"] or 0.0
@@ -77,8 +77,8 @@ class Account:
         return {
             "config": self.settings(),
             "command": self.request.command,
-            "versions": runfiles.versions(),
-            "hardware": runfiles.hardware(job.world.size, threads, self.backend, job.device),
+            "versions": directory.versions(),
+            "hardware": directory.hardware(job.world.size, threads, self.backend, job.device),
             "graph": manifest["graph"],
             "partition": manifest["partition"],
         }
@@ -137,7 +137,7 @@ class Account:
             predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
         figures = exchange.crossing.figures()
         return {
-            "peak": runfiles.peak_memory(),
+            "peak": directory.peak_memory(),
             "history": figures.history_bytes,
             "predicted": predicted,
             "drift": figures.drift_bytes,
@@ -145,7 +145,7 @@ class Account:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What `--config` and `--resume` need to repeat the run."""
+        """The data and all settings of the run, as `--config` and `--resume` read them to repeat it."""
         return {"data": self.request.data} | self.request.config.to_dict()
 
     def bill(self) -> Bill:
@@ -159,7 +159,7 @@ class Account:
         return bill
 
     def carried(self) -> dict[str, Any]:
-        """What goes into a checkpoint; all ranks take part."""
+        """What a checkpoint keeps of this account; all ranks call it: the bill is gathered from them."""
         bill, job, trainer = self.bill(), self.job, self.job.trainer
         return {
             "decisions": run_log(trainer.exchange.crossing).decisions.tolist(),
@@ -174,7 +174,10 @@ class Account:
         }
 
     def restore(self, carried: Mapping[str, Any]) -> bool:
-        """Go on with an earlier account; whether its bill could be taken over: not that of other ranks."""
+        """Go on with the account of a checkpoint; False where its bill is left out.
+
+        A bill counts bytes by rank, so that of another number of ranks cannot be continued.
+        """
         self._seconds_before = carried["seconds_total"]
         self.tally = Tally(**carried["tally"])
         if carried["ranks"] != self.job.world.size:

@@ -19,7 +19,9 @@ from sancus.codecs import CODECS
 from sancus.comm import BACKENDS
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
+from sancus.comm.layout import AXES
 from sancus.comm.ledger import DIRECTIONS, Entry
+from sancus.comm.mesh import Mesh
 from sancus.comm.probe import choose_broadcast
 from sancus.comm.transport import Transport
 from sancus.config.settings import Config
@@ -28,6 +30,7 @@ from sancus.exchange.constant_input import ConstantInput, ConstantRows
 from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import to_rank_zero
+from sancus.exchange.health import Health
 from sancus.exchange.labels import LabelInput
 from sancus.exchange.legs import needed
 from sancus.exchange.mover import Mover
@@ -47,6 +50,7 @@ from sancus.plans.base import PARTS, Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
 from sancus.runs.check import check_cuda
+from sancus.runs.layout import make_schedule
 from sancus.staleness import POLICIES
 from sancus.training.evaluation import Evaluation
 from sancus.training.hidden_labels import HiddenLabels
@@ -75,9 +79,10 @@ class Job:
         """
         self.config = config
         self.world = world
+        place = make_schedule(config).layout(world.size).place(world.rank)
         torch.set_num_threads(world.threads(config.launch.threads))
         self.device = device_of(config, world)
-        self.shard = open_shard(shard_directory, world.rank)
+        self.shard = open_shard(shard_directory, place.part)
         self.group = connect(backend, world, config.launch.timeout)
         if watch is not None:
             watch.follow(self.group, folder_of(os.environ))
@@ -86,8 +91,8 @@ class Job:
         torch.manual_seed(_seed_of(config.training.seed, world.rank))
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor | None:
-        """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
-        return in_user_order(self.shard, self.group, rows)
+        """Own rows `[n_i, …]` of all parts in the user's node order `[N, …]`, on rank 0."""
+        return in_user_order(self.shard, self.trainer.exchange.group, rows)
 
 
 def in_user_order(shard: Shard, group: Group, rows: torch.Tensor) -> torch.Tensor | None:
@@ -104,7 +109,7 @@ def in_user_order(shard: Shard, group: Group, rows: torch.Tensor) -> torch.Tenso
 
 
 def connect(backend: str, world: World, timeout: float) -> Group:
-    """The group of all processes, which have met; a single one meets nobody."""
+    """Meet the other processes over `backend`; the group of all. A single process needs no transport."""
     if world.size == 1:
         return Group(Alone())
     transport: Transport = build(
@@ -120,34 +125,40 @@ def connect(backend: str, world: World, timeout: float) -> Group:
 
 
 def make_trainer(
-    config: Config, shard: Shard, group: Group, device: torch.device, model: Model | None = None
+    config: Config, shard: Shard, world: Group, device: torch.device, model: Model | None = None
 ) -> Trainer:
     """Compose the factors, and a model whose weights are the same on all ranks.
 
-    `model` stands in for the configuration's: a class, or a module that was made already.
+    `world` is the group of all ranks, which the schedule lays out; `shard` is the part of this one. `model`
+    stands in for the configuration's: a class, or a module that was made already.
     """
-    chosen, graph = config.model if model is None else model, shard.manifest["graph"]
-    traits = traits_of(find_model(chosen))
+    schedule = make_schedule(config)
+    mesh = Mesh(world, schedule.layout(world.size))
+    group = mesh.group("parts")
+    graph = shard.manifest["graph"]
+    source = config.model if model is None else model
+    traits = traits_of(find_model(source))
     kind, linear = traits.normalisation, traits.linear
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(group))
     with torch.random.fork_rng():
         torch.manual_seed(config.training.seed)
-        made = make_model(chosen, graph["features"], graph["classes"], config.shape)
+        module = make_model(source, graph["features"], graph["classes"], config.shape)
         if config.training.label_rate:
             sizes = {"classes": graph["classes"], "features": graph["features"]}
-            made = WithLabels(made, rate=config.training.label_rate, **sizes)
-    made = made.to(device, getattr(torch, config.training.dtype))
-    whole = trained = make_exchange(config, shard, group, device, kind, linear=linear)
+            module = WithLabels(module, rate=config.training.label_rate, **sizes)
+    module = module.to(device, getattr(torch, config.training.dtype))
+    whole = trained = make_exchange(config, shard, group, device, kind, linear=linear, mesh=mesh)
     scored = task = make_task(config, shard, group, device)
     if config.training.inductive:
         subgraph = training_shard(shard, _total(group))
-        trained = make_exchange(config, subgraph, group, device, kind, linear=linear)
+        trained = make_exchange(config, subgraph, group, device, kind, linear=linear, mesh=mesh)
         task = make_task(config, subgraph, group, device)
     questions: tuple[Task, Task] = (task, scored)
     if config.training.label_rate:
         questions = (_hidden_labels(config.training.label_rate, trained, task, scored),) * 2
-    return Trainer(made, trained, questions[0], config.training, Evaluation(whole, questions[1]))
+    evaluation = Evaluation(whole, questions[1])
+    return Trainer(module, trained, questions[0], config.training, evaluation, schedule=schedule, mesh=mesh)
 
 
 def _hidden_labels(rate: float, exchange: FullGraph, task: NodeTask, scored: NodeTask) -> HiddenLabels:
@@ -168,11 +179,16 @@ def make_exchange(
     kind: Normalisation,
     *,
     linear: bool = False,
+    mesh: Mesh | None = None,
 ) -> FullGraph:
     """Plan, policies and codecs over one rank's rows of the normalised adjacency.
 
-    `linear` models only call `propagate`; `--plan auto` lets sums cross for them.
+    `group` are the ranks among which the rows of the graph are spread: all of them, where no `mesh` says
+    otherwise. `linear` models only call `propagate`; `--plan auto` lets sums cross for them.
     """
+    groups: dict[str, Group] = {PARTS: group}
+    if mesh is not None:
+        groups |= {axis: mesh.group(axis) for axis in AXES}
     factors, dtype = config.factors, getattr(torch, config.training.dtype)
     bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
     operator = shard.operator(kind)
@@ -198,8 +214,9 @@ def make_exchange(
             config.training.epochs,
         ),
         device,
+        Health(group if mesh is None else mesh.group("all")),
     )
-    mover = Mover(plan, {PARTS: group}, crossing, factors.clip)
+    mover = Mover(plan, groups, crossing, factors.clip)
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
@@ -223,12 +240,15 @@ def check_agreement(group: Group, config: Config, shard: Shard, device: torch.de
 
 
 def _seed_of(seed: int, rank: int) -> int:
-    """For what a user's own model draws from torch: repeatable, and other numbers on every rank."""
+    """The seed of torch on this rank: repeatable, and another one on every rank.
+
+    Sancus draws its own numbers by hashing; this is for what a user's own model draws.
+    """
     return xxhash.xxh3_64_intdigest(f"{seed} {rank}".encode())
 
 
 def device_of(config: Config, world: World) -> torch.device:
-    """Where this rank's tensors live."""
+    """The device of this rank's tensors: the CPU, or one GPU for each rank of a host."""
     if config.launch.device == "cpu":
         return torch.device("cpu")
     check_cuda()
@@ -287,7 +307,7 @@ def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:
 
 
 def _total(group: Group) -> Total:
-    """Vectors of equal length, added up over the ranks."""
+    """A function that adds a vector up over the ranks of `group`; all of them must call it."""
 
     def total(mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         summed = torch.from_numpy(np.array(mine))

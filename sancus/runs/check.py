@@ -34,7 +34,7 @@ def check(data: str, config: Config, *, launched: bool) -> None:
 
 
 def check_cuda() -> None:
-    """Refuse a run on GPUs where there is none."""
+    """Refuse `--device cuda` on a machine without a GPU that torch can use."""
     import torch
 
     if not torch.cuda.is_available():

@@ -29,13 +29,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """The mean and deviation of at least one value."""
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What to compare."""
+    """What to compare: the data, the presets, the seeds and the flags of every run."""
 
     data: str
     presets: Sequence[str]
@@ -62,7 +62,7 @@ class Comparison:
         ]
 
     def directories(self) -> list[Path]:
-        """Of all runs, the seeds of a preset together."""
+        """The directories of all runs, ordered by preset, then by seed."""
         return [self.directory(preset, seed) for preset in self.presets for seed in range(self.seeds)]
 
     def directory(self, preset: str, seed: int) -> Path:
@@ -102,7 +102,7 @@ def run_all(
 
 
 def _row(comparison: Comparison, preset: str) -> dict[str, Any]:
-    """One preset over all seeds."""
+    """The row of the table for one preset: means and deviations over its seeds."""
     directories = [comparison.directory(preset, seed) for seed in range(comparison.seeds)]
     runs = [json.loads((directory / RUN_FILE).read_text()) for directory in directories]
     epochs = [_read_lines(directory / METRICS_FILE) for directory in directories]

@@ -1,4 +1,6 @@
-"""What a run leaves behind (design §5): `run.json`, `decisions.npz`, `predictions.npz`, as files of rank 0.
+"""The directory of a run: where it is, which run owns it, and how rank 0 writes the files in it.
+
+`docs/design.md`, "Files of a run", lists the files.
 
 Imports no torch: the directory is checked before any rank starts.
 """
@@ -54,7 +56,7 @@ def holds_run(directory: Path) -> bool:
 
 def check_directory(output: OutputSettings) -> None:
     """Refuse a directory that holds another run, or that cannot be written; creates nothing."""
-    out = _asked_for(output) or DEFAULT_PARENT
+    out = _place_of(output) or DEFAULT_PARENT
     kept = output.overwrite or output.automatic or _same(out, output.resume)
     if output.out is not None and not kept and holds_run(out):
         raise UserError(f"--out {out} holds a run already; choose another directory, or add --overwrite")
@@ -69,8 +71,12 @@ def check_directory(output: OutputSettings) -> None:
 
 
 def source_of(output: OutputSettings, run: str, attempt: int) -> Path | None:
-    """The run to go on with: where this very run was when it was started before, else what was asked for."""
-    directory = _asked_for(output)
+    """The directory of the run to go on with; None where the run starts at the beginning.
+
+    A run that its launcher starts again (`attempt` > 0) goes on from its own checkpoint; else `--resume`
+    says where.
+    """
+    directory = _place_of(output)
     if directory is not None and attempt and _belongs(directory, run) and _has_checkpoint(directory):
         return directory
     if output.automatic:
@@ -86,23 +92,23 @@ def open_directory(
 
     Also gives the file that keeps all other runs out as long as it is open.
     """
-    asked = _asked_for(output)
-    if asked is None or not _belongs(asked, run):
+    place = _place_of(output)
+    if place is None or not _belongs(place, run):
         check_directory(output)
     try:
-        directory = _choose(asked, data, preset)
+        directory = _choose(place, data, preset)
         claim = _claim(directory, run)
         if not _same(directory, source):
             _clear(directory)
             if source is not None and (source / METRICS_FILE).exists():
                 shutil.copyfile(source / METRICS_FILE, directory / METRICS_FILE)
     except OSError as error:
-        raise unwritable(asked or DEFAULT_PARENT, error.strerror or str(error)) from error
+        raise unwritable(place or DEFAULT_PARENT, error.strerror or str(error)) from error
     return directory, claim
 
 
 def _claim(directory: Path, run: str) -> IO[str]:
-    """Make the directory that of `run`; refused where another run is at work there."""
+    """Lock the directory for `run` and write its name there; refused where another run is at work."""
     until = time.monotonic() + (LAST_ATTEMPT_SECONDS if _belongs(directory, run) else 0.0)
     file = (directory / OWNER_FILE).open("a+")
     while not _lock(file):
@@ -116,7 +122,7 @@ def _claim(directory: Path, run: str) -> IO[str]:
 
 
 def _lock(file: IO[str]) -> bool:
-    """Lock a file until it is closed, or its process ends; whether nobody else had it."""
+    """Lock a file until it is closed or its process ends; False where another process has it locked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -130,7 +136,7 @@ def _busy(directory: Path) -> UserError:
     return UserError(f"--out {directory}: another run is at work there; choose another directory, or wait")
 
 
-def _asked_for(output: OutputSettings) -> Path | None:
+def _place_of(output: OutputSettings) -> Path | None:
     """`--out`, else the directory of the run that is resumed."""
     return output.out or (None if output.automatic else output.resume)
 
@@ -148,7 +154,7 @@ def _has_checkpoint(directory: Path) -> bool:
 
 
 def unwritable(directory: Path, reason: str) -> UserError:
-    """What to tell a user whose run has no place."""
+    """The error for a user whose run cannot be written to `directory`."""
     return UserError(f"cannot write a run to {directory}: {reason}; choose another directory with --out")
 
 
@@ -183,14 +189,14 @@ def _choose(out: Path | None, data: str, preset: str) -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """All or nothing."""
+    """Write a JSON file under another name and then rename it, so that no reader sees a part of it."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(content, indent=1) + "\n")
     os.replace(partial, path)
 
 
 def write_arrays(path: Path, **arrays: np.ndarray[Any, Any]) -> None:
-    """A compressed `.npz`, all or nothing."""
+    """Write a compressed `.npz`, renamed when it is complete, so that no reader sees a part of it."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -198,18 +204,18 @@ def write_arrays(path: Path, **arrays: np.ndarray[Any, Any]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that matter."""
-    found = {"python": platform.python_version(), "sancus": __version__}
+    """The versions of Python, Sancus and the installed packages of `PACKAGES`, for `run.json`."""
+    packages = {"python": platform.python_version(), "sancus": __version__}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            packages[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 def hardware(ranks: int, threads: int, backend: str, device: torch.device) -> dict[str, Any]:
-    """The machine of rank 0."""
+    """What `run.json` says of the machine of rank 0, and of how its ranks use it."""
     import torch
 
     return {

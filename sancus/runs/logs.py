@@ -72,7 +72,7 @@ def open_log(directory: Path, rank: int, ranks: int, facts: str) -> None:
 
 
 def note_end(line: str, *, failed: bool) -> None:
-    """The last line of a rank that has a log."""
+    """Write the last line of this rank's log, where it has one."""
     logger = logging.getLogger(LOGGER)
     if logger.handlers:
         logger.log(logging.ERROR if failed else logging.INFO, "%s", line)

@@ -17,9 +17,9 @@ from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
 from sancus.models.contract import traits_of
-from sancus.runs import directory as runfiles
+from sancus.runs import directory
 from sancus.runs.build import Job, in_user_order
-from sancus.runs.checkpoints import contents as checkpoint
+from sancus.runs.checkpoints import contents
 from sancus.training.task import Task
 
 
@@ -35,7 +35,7 @@ class Prediction:
 def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Prediction:
     """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
     job = Job(config, world, backend, shards)
-    _load_weights(job, run_dir / runfiles.CHECKPOINTS)
+    _load_weights(job, run_dir / directory.CHECKPOINTS)
     trainer, exchange = job.trainer, job.trainer.evaluation.exchange
     embed = traits_of(trainer.model).embed
     rows = {"logits": trainer.logits()}
@@ -61,18 +61,21 @@ def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, fl
 
 
 def write_predictions(prediction: Prediction, out: Path) -> None:
-    """A `.npz` with one row a node, all or nothing."""
+    """Write a `.npz` with one row a node; no reader sees a part of it."""
     try:
-        runfiles.write_arrays(out, **prediction.arrays)
+        directory.write_arrays(out, **prediction.arrays)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
 
 
 def _load_weights(job: Job, folder: Path) -> None:
-    """Rank 0 reads; everyone gets the same bytes, or the same mistake."""
+    """Load the best weights of the newest checkpoint into the model of every rank.
+
+    Rank 0 reads them, and all ranks get the same bytes or raise the same error: none waits for the others.
+    """
     content, mistake = b"", ""
     if job.world.rank == 0:
-        files = checkpoint.read_newest(folder)
+        files = contents.read_newest(folder)
         if files is None:
             mistake = f"no whole checkpoint in {folder}; give the --out directory of a run"
         else:

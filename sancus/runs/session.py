@@ -7,14 +7,13 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import torch
 
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.config.resolve import changed_on_resume
 from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
@@ -24,12 +23,11 @@ from sancus.launch.world import RUN, World, attempt_of, run_name
 from sancus.metrics.drift_log import join_drift
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
-from sancus.runs import directory as runfiles
+from sancus.runs import directory
 from sancus.runs.account import Account, Request
 from sancus.runs.build import Job
-from sancus.runs.checkpoints import contents as checkpoint
-from sancus.runs.checkpoints.store import Checkpoints, Found
 from sancus.runs.logs import RankLog, note_end, open_log
+from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
 from sancus.trackers.base import Guarded
 from sancus.training.consensus import Record
@@ -39,7 +37,7 @@ T = TypeVar("T")
 
 
 class Session:
-    """Runs a job; rank 0 speaks and writes."""
+    """Trains one rank's job to its end; rank 0 also prints progress and writes the files of the run."""
 
     def __init__(self, request: Request, job: Job, backend: str, say: Speaker, watch: Watch) -> None:
         self.request = request
@@ -53,6 +51,7 @@ class Session:
         self.claim: IO[str] | None = None  # keeps other runs out of the directory
         self.writer: MetricsWriter | None = None
         self.account = Account(request, job, backend)
+        self.saved_work = SavedWork(job, self.account, self.say, self.warn)
 
     def run(self) -> dict[str, Any] | None:
         """Train; the contents of `run.json` on rank 0. A signal raises `Stopped`, with the work saved."""
@@ -78,7 +77,7 @@ class Session:
                 streams.write(trainer)
             self._progress(record)
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
-                self._checkpoint()
+                self.saved_work.write(self.directory)
         if trainer.stopped_by and trainer.next_epoch < trainer.settings.epochs:
             raise self._stopped(trainer.stopped_by)
         done = self._finish()
@@ -91,33 +90,33 @@ class Session:
         run, attempt = run_name(environment), attempt_of(environment)
 
         def open_directory() -> list[str | None]:
-            source = runfiles.source_of(config.output, run, attempt)
+            source = directory.source_of(config.output, run, attempt)
             if source is None and (config.output.automatic or attempt):
                 self.say("no checkpoint yet: the run starts at the beginning")
             named = (self.request.data, config.preset)
-            opened, self.claim = runfiles.open_directory(config.output, *named, source, run)
+            opened, self.claim = directory.open_directory(config.output, *named, source, run)
             return [str(opened), None if source is None else str(source)]
 
         opened = json.dumps(self._on_rank_zero(open_directory)).encode()
-        told = json.loads(broadcast_bytes(self.job.group, opened, self.job.device))
-        self.directory, source = Path(told[0]), told[1]
+        place, source = json.loads(broadcast_bytes(self.job.group, opened, self.job.device))
+        self.directory = Path(place)
         if source is not None:
-            self._resume(Path(source))
+            self.saved_work.resume(Path(source))
         self._on_rank_zero(self._begin_files)
 
     def _begin_files(self) -> None:
         self.out = self.directory
         try:
-            self.writer = MetricsWriter(self.out / runfiles.METRICS_FILE, self.job.trainer.next_epoch)
-            if not (self.out / runfiles.RUN_FILE).exists():
-                runfiles.write_json(self.out / runfiles.RUN_FILE, self.account.beginning())
+            self.writer = MetricsWriter(self.out / directory.METRICS_FILE, self.job.trainer.next_epoch)
+            if not (self.out / directory.RUN_FILE).exists():
+                directory.write_json(self.out / directory.RUN_FILE, self.account.beginning())
         except OSError as error:
-            raise runfiles.unwritable(self.out, error.strerror or str(error)) from error
+            raise directory.unwritable(self.out, error.strerror or str(error)) from error
 
     def _stopped(self, number: int) -> Stopped:
-        """Save the work; what to tell the user."""
+        """Save the work when a signal ends the run; the exception that tells the user how to go on."""
         epoch, name = self.job.trainer.next_epoch, signal.Signals(number).name
-        saved = self._checkpoint()
+        saved = self.saved_work.write(self.directory)
         self.job.group.close()
         resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
         if self.job.world.launcher != "local" and RUN not in os.environ:
@@ -140,28 +139,31 @@ class Session:
             sys.stderr.flush()
 
     def _on_rank_zero(self, action: Callable[[], T]) -> T | None:
-        """What `action` gives on rank 0, None elsewhere; a mistake that it meets is raised on all ranks."""
-        result, mistake = None, ""
+        """The result of `action` on rank 0, None elsewhere.
+
+        A `UserError` of rank 0 is raised on all ranks, so that none of them waits for one that is gone.
+        """
+        result, message = None, ""
         if self.job.world.rank == 0:
             try:
                 result = action()
             except UserError as error:
-                mistake = str(error)
-        told = broadcast_bytes(self.job.group, mistake.encode(), self.job.device).decode()
-        if told:
-            raise UserError(told)
+                message = str(error)
+        message = broadcast_bytes(self.job.group, message.encode(), self.job.device).decode()
+        if message:
+            raise UserError(message)
         return result
 
     def _open_log(self) -> None:
-        """Every rank's own, in the directory that rank 0 chose."""
+        """Open this rank's log file, in the directory that rank 0 opened for the run."""
         job = self.job
         threads = job.world.threads(self.request.config.launch.threads)
         facts = f"{self.backend}, {threads} threads, {len(job.shard.nodes)} rows; {self.request.command}"
         open_log(self.directory.absolute(), job.world.rank, job.world.size, facts)
 
     def _open_stream_log(self) -> StreamLog | None:
-        """What this rank decides, in the run's directory; None where this host cannot write there."""
-        folder = self.directory.absolute() / runfiles.LOGS
+        """The file in which this rank notes what it decides; None where this host cannot write there."""
+        folder = self.directory.absolute() / directory.LOGS
         try:
             log = StreamLog(folder, self.job.world.rank, self.job.trainer.next_epoch)
             self.watch.use_folder(folder)
@@ -174,7 +176,7 @@ class Session:
 
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
-        self._checkpoint()
+        self.saved_work.write(self.directory)
         if trainer.best.weights:
             trainer.model.load_state_dict(trainer.best.weights)
         logits = job.gather_rows(trainer.logits())
@@ -194,63 +196,18 @@ class Session:
         return run
 
     def _write_files(self, out: Path, run: dict[str, Any], logits: torch.Tensor, measured: list[Any]) -> None:
-        """What rank 0 leaves at the end."""
+        """Write what rank 0 leaves at the end: decisions, predictions, `run.json` and the report."""
         trainer = self.job.trainer
         decisions = run_log(trainer.exchange.crossing).decisions
         drift = join_drift(measured, decisions.shape)
-        runfiles.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
+        directory.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
         prediction = trainer.task.predictions(logits)
-        runfiles.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
-        runfiles.write_json(out / runfiles.RUN_FILE, run)
+        directory.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
+        directory.write_json(out / directory.RUN_FILE, run)
         assert self.writer is not None
         self.writer.close()
         self.tracker.finish(run)
         write_report(out)
-
-    def _checkpoint(self) -> bool:
-        """Write the state of the run; where that fails, say so and go on: the last one is still there."""
-        trainer, output = self.job.trainer, self.request.config.output
-        carried = self.account.carried()
-        shared = checkpoint.pack(trainer, carried) if self.job.world.rank == 0 else None
-        folder = self.directory / runfiles.CHECKPOINTS
-        checkpoints = Checkpoints(folder, self.job.group, self.job.device, output.keep)
-        reason = checkpoints.write(trainer.next_epoch, shared, checkpoint.pack_rank(trainer))
-        if reason is not None:
-            self.warn(f"no checkpoint of epoch {trainer.next_epoch} ({reason}); the one before is kept")
-        return reason is None
-
-    def _resume(self, source: Path) -> None:
-        """Go on from the newest whole checkpoint: bit for bit where ranks, parts and settings are equal."""
-        trainer, job = self.job.trainer, self.job
-        folder = source / runfiles.CHECKPOINTS
-        found = Checkpoints(folder, job.group, job.device).newest()
-        if found is None:
-            raise UserError(f"no whole checkpoint in {folder}; start again without --resume")
-        carried = checkpoint.unpack(found.shared, trainer)
-        self.say(found.describe())
-        if carried["graph"] != job.shard.manifest["graph"]:
-            raise UserError(
-                f"{source} was trained on another graph; give its data to --resume, or start anew"
-            )
-        reason = self._why_cold(carried, found)
-        if reason is None:
-            assert found.own is not None
-            checkpoint.unpack_rank(found.own, trainer)
-        else:
-            self.say(f"{reason}: weights and optimizer are taken over, histories start cold")
-        if not self.account.restore(carried):
-            self.say(f"the bill starts anew: it was that of {carried['ranks']} ranks")
-
-    def _why_cold(self, carried: Mapping[str, Any], found: Found) -> str | None:
-        """Why the histories of a checkpoint cannot be used; None where they can."""
-        if carried["ranks"] != self.job.world.size:
-            return f"the checkpoint was made by {carried['ranks']} ranks"
-        if carried["shards"] != self.job.shard.digest():
-            return "the parts or the data are others"
-        matters = changed_on_resume(carried["config"], self.account.settings())
-        if matters:
-            return f"--{matters[0].replace('_', '-')} is another"
-        return None if found.own is not None else "a rank's own file is missing or damaged"
 
     def _progress(self, record: Record) -> None:
         self.say.epoch(record, self.job.trainer.settings.epochs)
@@ -278,7 +235,7 @@ def run_rank(
 
 
 def watch_of(world: World, config: Config) -> Watch:
-    """The watch of a rank. Any rank may be the one that waits and speaks, so its lines go to stdout."""
+    """The watch of a rank; it prints to stdout on every rank, since any rank may be the one that waits."""
 
     def say(line: str) -> None:
         if not config.output.quiet:

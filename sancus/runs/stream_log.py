@@ -18,12 +18,12 @@ class StreamLog:
     """Appends one line an epoch."""
 
     def __init__(self, folder: Path, rank: int, first_epoch: int = 0) -> None:
-        """A new file, or what an earlier process wrote of the epochs before `first_epoch`."""
+        """Begin the file, or go on with that of an earlier process after the epochs before `first_epoch`."""
         folder.mkdir(parents=True, exist_ok=True)
         self._lines = EpochLines(folder / f"rank-{rank}.jsonl", first_epoch)
 
     def write(self, trainer: Trainer) -> None:
-        """The epoch that just ended."""
+        """Append the line of the epoch that just ended."""
         crossing = trainer.exchange.crossing
         streams = [
             [row.stream.layer, row.stream.direction, row.answer.name, row.age, row.drift]

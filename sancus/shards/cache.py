@@ -52,7 +52,7 @@ def prepare(
 
 
 def prepare_graph(graph: Graph, partitioner: str, parts: int, row_order: RowOrder = "auto") -> Path:
-    """The same for a graph in memory."""
+    """The shard directory of a graph in memory; built if it is not in the cache."""
     return _cached(fingerprint_of(graph), lambda: graph, partitioner, parts, SILENT, row_order)
 
 
@@ -73,7 +73,7 @@ def _cached(
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """One process of a host at a time; the others wait, and then find what it built."""
+    """Hold the lock of `target`: one process of a host builds it, the others wait and find the result."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = target.with_suffix(".lock").open("w")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from sancus.comm.mesh import Layout
-from sancus.training.schedule import Work
+from typing import TYPE_CHECKING
+
+from sancus.comm.layout import Layout
+
+if TYPE_CHECKING:  # a launcher lays out ranks before torch is loaded
+    from sancus.training.schedule import Work
 
 
 class FullBatch:

@@ -105,13 +105,12 @@ def class_weights(
     node weighs 1.
     """
     per_class, total = counts[:-1].double(), counts[-1].double()
-    given = settings.weights_of_classes()
-    if given is not None:
-        if len(given) != len(per_class):
-            raise UserError(
-                f"--class-weights {settings.class_weights}: {len(given)} numbers for {len(per_class)} classes"
-            )
-        return torch.tensor(given, dtype=torch.float64)
+    weights = settings.weights_of_classes()
+    if weights is not None:
+        if len(weights) != len(per_class):
+            sizes = f"{len(weights)} numbers for {len(per_class)} classes"
+            raise UserError(f"--class-weights {settings.class_weights}: {sizes}")
+        return torch.tensor(weights, dtype=torch.float64)
     if settings.class_weights == "none":
         return None
     share = (total - per_class) if multilabel else total / len(per_class)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sancus.comm.mesh import Layout, Mesh
+from sancus.comm.layout import Layout
+from sancus.comm.mesh import Mesh
 from sancus.exchange.full_graph import FullGraph
 from sancus.training.step import Step
 from sancus.training.task import Task

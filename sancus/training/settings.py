@@ -37,6 +37,8 @@ class TrainingSettings:
     """Scale every node's features to a sum of 1, as GCN's and GAT's papers do on citation graphs."""
     inductive: bool = False
     """Train on the subgraph of the training nodes alone; evaluate on the whole graph."""
+    schedule: str = "full"
+    """Which rows and layers run when: full, one step an epoch over the whole graph."""
     lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
     """How the learning rate falls from --lr to 0 over the epochs; constant: not at all."""
     warmup: int = 0

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from sancus.comm.mesh import Layout, Mesh
+from sancus.comm.layout import Layout
+from sancus.comm.mesh import Mesh
 from sancus.exchange.full_graph import FullGraph
 from sancus.metrics.declared import METRICS
 from sancus.training.consensus import UNMEASURED, Consensus, Record, Statement, combine
@@ -65,7 +66,6 @@ class Trainer:
         self._schedule = schedule or FullBatch()
         self._work = Work(exchange, task, step, mesh)
         self._consensus = Consensus(mesh.group("all"), health, next(model.parameters()).device)
-        self._ledger = exchange.group.ledger
         self._totals: dict[str, float] = {}  # of the ledger when the last epoch ended
 
     def run(self, after_epoch: Callable[[Record], None] = lambda record: None) -> None:
@@ -127,11 +127,11 @@ class Trainer:
 
     def _waited(self) -> Counter[str]:
         """Seconds that this rank has spent in the transport so far, by purpose."""
-        return Counter(self._ledger.seconds)
+        return Counter(self.exchange.group.ledger.seconds)
 
     def _figures_of_epoch(self, loss: float) -> dict[str, float]:
         """What only this rank knows of the epoch that just ended."""
-        ledger, crossed = self._ledger, self.exchange.crossing.figures()
+        ledger, crossed = self.exchange.group.ledger, self.exchange.crossing.figures()
         totals: dict[str, float] = {
             "wire_bytes": ledger.wire_of("payload"),
             "raw_bytes": sum(ledger.raw.values()),

@@ -25,7 +25,7 @@ def compare(checksums: list[int], epoch: int) -> None:
     if count == len(checksums):
         return
     usual = usual if 2 * count > len(checksums) else checksums[0]
-    odd = [rank for rank, found in enumerate(checksums) if found != usual]
+    odd = [rank for rank, own in enumerate(checksums) if own != usual]
     raise DisagreementError(
         f"rank {odd[0]} has other weights than rank {checksums.index(usual)} after epoch {epoch}"
         f"{f' (and {len(odd) - 1} more ranks)' if len(odd) > 1 else ''}; "

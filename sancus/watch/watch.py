@@ -1,8 +1,6 @@
 """The watch of a rank: posts its status, says whom it waits for, and adds to an error who caused it.
 
-A thread posts the status once a second, so a rank whose process is stopped is seen by its beat standing
-still, while one that is stuck in its own code beats on and does not come to where the others wait. Nothing
-here ever ends a run: that is the transport's timeout.
+Nothing here ever ends a run: that is the transport's timeout.
 
     with Watch(world.rank, world.size, patience_of(timeout), say) as watch:
         watch.follow(group, folder)
@@ -11,8 +9,6 @@ here ever ends a run: that is the transport's timeout.
 
 from __future__ import annotations
 
-import atexit
-import mmap
 import os
 import socket
 import threading
@@ -26,11 +22,11 @@ from sancus.comm.group import Group
 from sancus.comm.ledger import Stream
 from sancus.comm.observer import Observer
 from sancus.watch.blame import SILENT_SECONDS, Suspect, describe, find_suspects
-from sancus.watch.board import Board, FileNotes, Notes
+from sancus.watch.board import FileNotes
+from sancus.watch.poster import BEAT_SECONDS, Poster
 from sancus.watch.process import birth_of
 from sancus.watch.status import Status
 
-BEAT_SECONDS = 1.0
 EXPLAIN_SECONDS = 4.0  # until a failed collective is explained by what the others post, or do not post
 LONGEST_PATIENCE = 30.0
 
@@ -45,18 +41,13 @@ class Watch(Observer):
 
     def __init__(self, rank: int, size: int, patience: float, say: Callable[[str], None]) -> None:
         self.status = Status(rank, socket.gethostname(), os.getpid(), birth_of(os.getpid()))
-        self._began = self.status.since = time.time()
+        self.status.since = time.time()
         self._size = size
         self._patience = patience
         self._say = say
-        self._board: Board | None = None
-        self._posting = threading.Lock()
-        self._end = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._poster = Poster(self.status, size)
         self._next_words = patience  # how long a wait must last before the next line
         self._announcement: tuple[int, int] | None = None  # who was waited for, and in which collective
-        self._live: mmap.mmap | None = None
-        self._cut_off = False  # from the board: there is nobody to tell
 
     def __enter__(self) -> Watch:
         return self
@@ -65,9 +56,9 @@ class Watch(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Post how this rank ended, so that the others learn it at once."""
-        if self._cut_off:
+        if self._poster.cut_off:
             return
-        self._stop()
+        self._poster.stop()
         if error is None:
             self._welcome()
         if isinstance(error, Exception):
@@ -75,7 +66,7 @@ class Watch(Observer):
             self.status.error = _one_line(error)
         elif error is None:
             self.status.ending = "done"
-        _within(EXPLAIN_SECONDS, self._post)
+        _within(EXPLAIN_SECONDS, self._poster.post)
 
     def follow(self, group: Group, folder: Path | None) -> None:
         """Observe a group's collectives; the board is in `folder`, else in the store where ranks met.
@@ -85,28 +76,19 @@ class Watch(Observer):
         group.observer = self
         notes = FileNotes(folder) if folder is not None else group.notes()
         if notes is not None:
-            self._open(notes)
+            self._poster.open(notes, self._look)
 
     def use_folder(self, folder: Path) -> None:
         """A folder that all ranks of this host see; used where there is no board yet."""
-        if self._board is None and self._size > 1:
-            self._open(FileNotes(folder))
-
-    def _open(self, notes: Notes) -> None:
-        self._board = Board(notes, self._size, self.status.host, self._began)
-        self._live = self._board.open_live(self.status.rank)
-        self._write()
-        self._post()
-        self._thread = threading.Thread(target=self._run, name="sancus-watch", daemon=True)
-        self._thread.start()
-        atexit.register(self._stop)
+        if self._poster.board is None and self._size > 1:
+            self._poster.open(FileNotes(folder), self._look)
 
     def begin_epoch(self, epoch: int) -> None:
         first = self.status.epoch < 0
         self.status.epoch = epoch
-        self._write()
+        self._poster.write()
         if first:
-            self._post()  # a rank that stops before its next beat is known to train already
+            self._poster.post()  # a rank that stops before its next beat is known to train already
 
     def started(self, number: int, what: str, stream: Stream | None) -> None:
         status = self.status
@@ -115,21 +97,17 @@ class Watch(Observer):
             status.layer = status.direction = None
         else:
             status.layer, status.direction = stream.layer, stream.direction
-        self._write()
+        self._poster.write()
 
     def waits(self, number: int) -> None:
         self.status.since = time.time()
         self.status.awaited = number
-        self._write()
+        self._poster.write()
 
     def goes_on(self) -> None:
         self.status.since = time.time()
         self.status.awaited = None
-        self._write()
-
-    def _write(self) -> None:
-        if self._live is not None:
-            self.status.write_live(self._live)
+        self._poster.write()
 
     def explain(self, message: str) -> str:
         """The message of a failed collective, with the rank that caused it.
@@ -138,44 +116,34 @@ class Watch(Observer):
         """
         self.status.ending = "lost"
         suspects: list[Suspect] = []
-        self._cut_off = not _within(2 * EXPLAIN_SECONDS, lambda: suspects.extend(self._investigate()))
-        if self._cut_off:
+        self._poster.cut_off = not _within(2 * EXPLAIN_SECONDS, lambda: suspects.extend(self._investigate()))
+        if self._poster.cut_off:
             return f"{message}; this rank is cut off from the host of rank 0, or that is gone"
         return f"{message}; {describe(suspects)}" if suspects else message
 
     def _investigate(self) -> list[Suspect]:
-        if self._board is None:
+        if self._poster.board is None:
             return []
-        self._post()
-        at_first = find_suspects(self._board, self.status)  # who was late may come yet, too late
+        self._poster.post()
+        at_first = find_suspects(self._poster.board, self.status)  # who was late may come yet, too late
         deadline = time.monotonic() + EXPLAIN_SECONDS
         while time.monotonic() < deadline:
-            suspects = find_suspects(self._board, self.status, waiting=False)
+            suspects = find_suspects(self._poster.board, self.status, waiting=False)
             if suspects:
                 return suspects
             time.sleep(BEAT_SECONDS / 10)
         return at_first
 
-    def _run(self) -> None:
-        while not self._end.wait(BEAT_SECONDS):
-            self._post()
-            self._look()
-
-    def _post(self) -> None:
-        if self._board is not None:
-            with self._posting:
-                self._board.post(self.status)
-
     def _look(self) -> None:
         """Say for whom this rank waits, at growing intervals, and when that is over."""
-        assert self._board is not None
+        assert self._poster.board is not None
         status = self.status
         awaited, seconds = status.awaited, time.time() - status.since
         if self._announcement is not None and awaited != self._announcement[1]:
             self._welcome()
         if awaited is None or seconds < self._next_words or status.ending:
             return
-        suspects = [] if self._another_speaks() else find_suspects(self._board, status)
+        suspects = [] if self._another_speaks() else find_suspects(self._poster.board, status)
         if suspects:
             self._next_words = 2 * seconds
             self._announcement = (suspects[0].rank, awaited)
@@ -189,15 +157,10 @@ class Watch(Observer):
 
     def _another_speaks(self) -> bool:
         """Whether a lower rank waits too: only the lowest one says so, so that a stall is reported once."""
-        assert self._board is not None
-        lower = [other for rank, other in self._board.read().items() if rank < self.status.rank]
+        assert self._poster.board is not None
+        lower = [other for rank, other in self._poster.board.read().items() if rank < self.status.rank]
         waiting = [other for other in lower if other.awaited is not None and other.ending == ""]
-        return any(self._board.silence(other, self.status.host) < SILENT_SECONDS for other in waiting)
-
-    def _stop(self) -> None:
-        self._end.set()
-        if self._thread is not None and self._thread is not threading.current_thread() and not self._cut_off:
-            self._thread.join(2 * BEAT_SECONDS)
+        return any(self._poster.board.silence(other, self.status.host) < SILENT_SECONDS for other in waiting)
 
 
 def _within(seconds: float, action: Callable[[], None]) -> bool:

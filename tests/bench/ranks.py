@@ -15,7 +15,7 @@ import torch
 
 from sancus.api import settings
 from sancus.graphs.shards import open_shard
-from sancus.runs import build as run
+from sancus.runs import build
 from sancus.shards.cache import prepare
 from sancus.training.trainer import Trainer
 from tests.helpers.threads import Board, thread_group
@@ -35,7 +35,9 @@ class Ranks:
         self._trainers: list[Trainer] = []
         self._epoch = -1
         make = [
-            self._pool.submit(run.make_trainer, config, open_shard(folder, rank), group, torch.device("cpu"))
+            self._pool.submit(
+                build.make_trainer, config, open_shard(folder, rank), group, torch.device("cpu")
+            )
             for rank, group in enumerate(groups)
         ]
         self._trainers = [trainer.result() for trainer in make]

@@ -18,10 +18,9 @@ import torch
 
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
-from sancus.runs.checkpoints import contents as checkpoint
-from sancus.runs.checkpoints import durable
+from sancus.runs.checkpoints import contents, durable
 from sancus.runs.checkpoints.contents import SHARED, Files, rank_file
-from sancus.runs.checkpoints.store import Checkpoints, Found
+from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from tests.faults.counts import at_most
 from tests.faults.record import record
 
@@ -46,7 +45,7 @@ def write(folder: Path, epoch: int, keep: int = 2) -> str | None:
     return checkpoints(folder, keep).write(epoch, *files_of(epoch))
 
 
-def epoch_of(found: Found | None) -> int:
+def epoch_of(found: WholeCheckpoint | None) -> int:
     """Which checkpoint it is, by its content; all of it must be of one epoch."""
     assert found is not None and found.own is not None
     epoch = int(found.directory.name.removeprefix("epoch-"))
@@ -194,5 +193,5 @@ def test_predict_refuses_a_damaged_checkpoint(tmp_path: Path) -> None:
         whole = file.read_bytes()
         for damaged in damages(file, 8):
             file.write_bytes(damaged)
-            assert checkpoint.read_newest(tmp_path) == files_of(3)[0]
+            assert contents.read_newest(tmp_path) == files_of(3)[0]
         file.write_bytes(whole)

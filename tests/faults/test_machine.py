@@ -20,7 +20,7 @@ from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.errors import UserError
 from sancus.launch.process import follow_parent
-from sancus.runs import directory as runfiles
+from sancus.runs import directory
 from sancus.runs.checkpoints import durable
 from tests.faults.counts import only_in_full
 from tests.faults.greedy import MARK
@@ -260,7 +260,7 @@ def test_a_disk_that_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.Monk
 
     flags = (GRAPH, "--epochs", "4", "--out", tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(runfiles, "write_arrays", no_space)
+        patch.setattr(directory, "write_arrays", no_space)
         with pytest.raises(UserError, match=r"last files to .*: No space left on device; free space, then"):
             train(Group(Alone()), *flags)
     train(Group(Alone()), "--resume", tmp_path / "run")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sancus.launch.world import follow_parent
+from sancus.launch.process import follow_parent
 
 TOP = Path(__file__).parents[2]
 TIMEOUT = 300.0  # for what hangs; a busy machine may take its time

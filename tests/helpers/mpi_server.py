@@ -16,8 +16,8 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sancus.launch.local import warm_up
-from sancus.launch.world import follow_parent
+from sancus.cli.warm import warm_up
+from sancus.launch.process import follow_parent
 from tests.helpers import rank_entry
 
 

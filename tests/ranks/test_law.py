@@ -1,4 +1,7 @@
-"""The law (design §2): p ranks compute the loss, logits and every gradient of one process, elementwise."""
+"""The law: p ranks compute the loss, logits and every gradient of one process, elementwise.
+
+It is stated in `docs/design.md`, "Mathematics".
+"""
 
 from __future__ import annotations
 

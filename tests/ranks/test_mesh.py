@@ -9,8 +9,9 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.header import PLAIN_HEADER
+from sancus.comm.layout import AXES, Layout
 from sancus.comm.ledger import AGREEMENT, PARAMETER, Entry, Stream
-from sancus.comm.mesh import AXES, Layout, Mesh
+from sancus.comm.mesh import Mesh
 from sancus.comm.observer import Observer
 from tests.helpers.processes import run_ranks
 

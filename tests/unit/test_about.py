@@ -40,7 +40,7 @@ def test_a_sound_installation() -> None:
     assert {"packages", "kernel native", "backend gloo", "backend mpi", "threads", "memory", "cache"} <= set(
         found
     )
-    assert all(finding.told for finding in found.values())
+    assert all(finding.summary for finding in found.values())
 
 
 def test_what_is_missing_comes_with_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

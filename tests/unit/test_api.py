@@ -52,9 +52,9 @@ def partitioner_file(folder: Path, part: int) -> str:
     return f"{file}:Mine"
 
 
-def two() -> Alone:
+def two() -> Group:
     """A group that says it has two ranks, for shards of two parts."""
-    group = Alone()
+    group = Group(Alone())
     group.size = 2
     return group
 
@@ -106,11 +106,11 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=sentence):
         api.train(awkward_graph(), device="cuda", **SMALL)
     config = api.settings(device="cuda")
-    shard = api.partition(awkward_graph(), Alone())
+    shard = api.partition(awkward_graph(), Group(Alone()))
     with pytest.raises(UserError, match=sentence):
-        api.make_task(shard, Alone(), config)
+        api.make_task(shard, Group(Alone()), config)
     with pytest.raises(UserError, match=sentence):
-        api.make_exchange(shard, Alone(), config)
+        api.make_exchange(shard, Group(Alone()), config)
 
 
 @pytest.mark.parametrize("order", ["given", "rcm"])

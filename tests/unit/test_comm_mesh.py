@@ -6,7 +6,8 @@ import pytest
 
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
-from sancus.comm.mesh import AXES, Layout, Mesh
+from sancus.comm.layout import AXES, Layout
+from sancus.comm.mesh import Mesh
 
 SHAPES = [(1, 1, 1), (1, 1, 4), (2, 1, 2), (1, 2, 2), (2, 2, 1), (2, 3, 2)]
 

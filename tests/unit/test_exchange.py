@@ -344,7 +344,7 @@ def test_aggregate_uses_history_on_skip_and_own_rows_fresh(plan: str, tmp_path: 
 
 @pytest.mark.parametrize("plan", ["block", "halo"])
 def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
-    """With rows that do not change, a gap skips whatever the masks do (design §2)."""
+    """With rows that do not change, a gap skips whatever the masks do (docs/design.md, "Mathematics")."""
     folder = shards_of(awkward_graph(), "random", 2, tmp_path)
 
     def run(group: Group) -> tuple[list[int], float | None]:
@@ -464,7 +464,7 @@ def test_an_older_checkpoint_with_counters_of_its_own_is_still_read(two_shards: 
         outcomes = []
         for each in (exchange, resumed):
             each.begin_epoch(3)
-            outcomes.append(each.aggregate(rows * 9, 0, "forward"))
+            outcomes.append(each.mover.aggregate(rows * 9, 0, "forward"))
         assert torch.equal(*outcomes)
         assert exchange.crossing.figures().streams == resumed.crossing.figures().streams
 

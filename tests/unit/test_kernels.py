@@ -14,6 +14,7 @@ from sancus.errors import UserError
 from sancus.kernels import KERNELS
 from sancus.kernels.base import Csr, Kernel, index_dtype
 from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.transpose import row_of_entries, transposition_of
 from sancus.plugins import build, summary
 
 WIDTHS = (0, 1, 3, 7, 8, 16, 17, 33, 64, 65, 100, 130)
@@ -141,6 +142,14 @@ def test_transpose_is_stored_once_and_is_its_own_inverse(kernel: Kernel) -> None
     torch.testing.assert_close(matrix.transposed.to_dense(), matrix.to_dense().T)
     rows = matrix.transposed.csr
     assert bool((rows.crow[1:] >= rows.crow[:-1]).all()) and rows.shape == (20, 30)
+
+
+def test_a_transposition_is_the_stable_order_by_columns() -> None:
+    matrix = csr(30, 20, 200, torch.float64, 6)
+    crow, col, order = transposition_of(matrix)
+    assert torch.equal(order, torch.argsort(matrix.col, stable=True))
+    assert torch.equal(col.long(), row_of_entries(matrix.crow)[order])
+    assert torch.equal(crow.diff(), torch.bincount(matrix.col, minlength=20))
 
 
 def test_other_values_share_the_pattern(kernel: Kernel) -> None:

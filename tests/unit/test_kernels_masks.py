@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.kernels import masks
-from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.matrix import SparseMatrix, with_transpose
 from sancus.kernels.native import calls
 from sancus.kernels.native.library import available, library
 from sancus.kernels.torch_csr import TorchKernel
@@ -103,7 +103,7 @@ def test_a_matrix_dropped_both_ways_is_one_matrix() -> None:
     x, (rows, columns) = sparse(40, 30, 0.2, torch.float64), keys(40, 30)
     forward = masks.drop_entries(x, (rows, columns), 0.4)
     flipped = masks.drop_entries(x.transposed, (columns, rows), 0.4)
-    both = SparseMatrix.with_transpose(forward, flipped, x.kernel)
+    both = with_transpose(forward, flipped, x.kernel)
     assert torch.equal(both.transposed.to_dense(), both.to_dense().T)
 
 
@@ -112,7 +112,7 @@ def test_a_dropped_matrix_is_freed_with_its_last_use() -> None:
     x, (rows, columns) = sparse(40, 30, 0.2, torch.float64), keys(40, 30)
     forward = masks.drop_entries(x, (rows, columns), 0.4)
     flipped = masks.drop_entries(x.transposed, (columns, rows), 0.4)
-    both = SparseMatrix.with_transpose(forward, flipped, x.kernel)
+    both = with_transpose(forward, flipped, x.kernel)
     weight = torch.ones(30, 2, dtype=torch.float64, requires_grad=True)
     product, alive = both @ weight, weakref.ref(both)
     product.sum().backward()

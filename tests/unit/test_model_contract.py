@@ -12,6 +12,7 @@ from torch import nn
 
 import sancus
 from sancus.comm.alone import Alone
+from sancus.comm.group import Group
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.graphs.shards import open_shard
@@ -47,7 +48,7 @@ def trainer_of(folder: Path, name: str, shape: dict[str, Any], label_rate: float
     trainer = make_trainer(
         Config(model=name, shape=settings, training=training),
         open_shard(folder, 0),
-        Alone(),
+        Group(Alone()),
         torch.device("cpu"),
     )
     trainer.exchange.begin_epoch(0)

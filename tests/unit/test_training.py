@@ -33,9 +33,8 @@ from sancus.metrics.writer import MetricsWriter
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
-from sancus.runs.checkpoints import contents as checkpoint
-from sancus.runs.checkpoints import durable
-from sancus.runs.checkpoints.store import Checkpoints, Found
+from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from sancus.training.node_task import NodeTask
 from sancus.training.settings import TrainingSettings
 from sancus.training.task import SPLITS
@@ -287,11 +286,11 @@ def test_a_loss_that_is_not_finite_is_the_users_error(folder: Path) -> None:
 
 def write(trainer: Trainer, folder: Path, keep: int = 2) -> str | None:
     checkpoints = Checkpoints(folder, Group(Alone()), torch.device("cpu"), keep)
-    shared = checkpoint.pack(trainer, {"carried": [1, 2]})
-    return checkpoints.write(trainer.next_epoch, shared, checkpoint.pack_rank(trainer))
+    shared = contents.pack(trainer, {"carried": [1, 2]})
+    return checkpoints.write(trainer.next_epoch, shared, contents.pack_rank(trainer))
 
 
-def newest(folder: Path) -> Found | None:
+def newest(folder: Path) -> WholeCheckpoint | None:
     return Checkpoints(folder, Group(Alone()), torch.device("cpu")).newest()
 
 
@@ -308,8 +307,8 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(folder: Path, optimizer: st
     second = trainer_of(folder, seed=0, **settings)
     found = newest(tmp_path / "c")
     assert found is not None and found.own is not None
-    assert checkpoint.unpack(found.shared, second) == {"carried": [1, 2]}
-    checkpoint.unpack_rank(found.own, second)
+    assert contents.unpack(found.shared, second) == {"carried": [1, 2]}
+    contents.unpack_rank(found.own, second)
     assert found.describe() == f"resumed from {tmp_path / 'c' / 'epoch-00000003'}"
     assert second.next_epoch == 3
     assert [record["loss"] for record in second.epochs()] == losses[3:]
@@ -319,10 +318,10 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(folder: Path, optimizer: st
 
 
 def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:
-    files = checkpoint.pack(trainer_of(folder), {})
+    files = contents.pack(trainer_of(folder), {})
     other = trainer_of(folder, shape=ModelSettings(hidden=5))
     with pytest.raises(UserError, match="holds another model"):
-        checkpoint.unpack(files, other)
+        contents.unpack(files, other)
 
 
 def test_the_newest_whole_checkpoint_is_read(folder: Path, tmp_path: Path) -> None:
@@ -349,7 +348,7 @@ def test_without_its_own_file_a_rank_starts_cold(folder: Path, tmp_path: Path) -
     trainer = trainer_of(folder, epochs=1)
     list(trainer.epochs())
     write(trainer, tmp_path)
-    (tmp_path / "epoch-00000001" / checkpoint.rank_file(0)).unlink()
+    (tmp_path / "epoch-00000001" / contents.rank_file(0)).unlink()
     found = newest(tmp_path)
     assert found is not None and found.own is None
     assert json.loads(found.shared["state.json"])["next_epoch"] == 1
@@ -371,7 +370,7 @@ def test_a_checkpoint_that_is_there_is_not_written_again(folder: Path, tmp_path:
 def test_no_whole_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "epoch-00000001").mkdir()
     assert newest(tmp_path) is None
-    assert checkpoint.read_newest(tmp_path) is None
+    assert contents.read_newest(tmp_path) is None
 
 
 def test_a_failed_write_leaves_the_old_checkpoints(

@@ -17,9 +17,10 @@ from sancus.comm.errors import CommError
 from sancus.comm.group import Group
 from sancus.comm.ledger import Stream
 from sancus.errors import UserError
-from sancus.watch import blame, board, watch
+from sancus.watch import blame, board, poster, watch
 from sancus.watch.board import Board, FileNotes, folder_of
 from sancus.watch.deaths import DeathWatch
+from sancus.watch.poster import Poster
 from sancus.watch.process import birth_of, state_of
 from sancus.watch.status import Status
 from sancus.watch.watch import Watch, patience_of
@@ -94,6 +95,26 @@ def test_what_an_earlier_run_left_is_passed_over(shared: Board, tmp_path: Path) 
     assert list(Board(notes, 4, "there", left.posted + 1).read()) == [1], (
         "clocks of two hosts are not compared"
     )
+
+
+def test_a_poster_posts_when_opened_and_at_every_beat_until_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poster, "BEAT_SECONDS", 0.01)
+    mine, beats = status(1), []
+    posts = Poster(mine, 2)
+    posts.post()
+    assert mine.beat == 0, "there is no board yet"
+    posts.open(FileNotes(tmp_path), lambda: beats.append(mine.beat))
+    until(lambda: len(beats) > 2)
+    mine.epoch = 3
+    posts.write()
+    read = Board(FileNotes(tmp_path), 2).read()[1]
+    assert read.epoch == 3, "the live part needs no post"
+    posts.stop()
+    last = mine.beat
+    posts.post()
+    assert mine.beat == last + 1 and beats[0] == 2, "the first beat comes after the post of the opening"
 
 
 # Whom it blames
@@ -193,12 +214,12 @@ class Clock:
         monkeypatch.setattr(time, "time", lambda: self.now)
         self.watch = Watch(rank, 3, 10.0, self.said.append)
         self.watch.status.host = "here"
-        self.watch._board = Board(FileNotes(folder), 3)
+        self.watch._poster.board = Board(FileNotes(folder), 3)
 
     def waited(self, seconds: float, *others: Status) -> list[str]:
         """What is said after so many seconds more, when the others do this."""
         self.now += seconds
-        board = self.watch._board
+        board = self.watch._poster.board
         assert board is not None
         for other in others:
             board.post(other)

@@ -1,7 +1,6 @@
-"""The functions of the C library, called on tensors: operands are checked here, then passed as pointers.
+"""The functions of the C library, called on tensors: operands are checked, then passed as pointers.
 
 A dense operand may have any distance between its rows; its columns are contiguous, or it is copied.
-Checks are assertions, since a wrong operand is a mistake of ours: `python -O` leaves them out.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from sancus.kernels.native.library import Library, library, threads
+from sancus.kernels.native.operands import are_real, as_rows, has_rows, is_pattern
 
 COPY, ADD_PICKED, ADD_PLACED = range(3)  # operations of sancus_move_rows
 
@@ -17,11 +17,6 @@ LONG_ROW = 2048  # bytes: beyond this, fewer columns leave so many more rows in 
 PANEL = 512  # bytes of a row
 LEAST_REUSE = 16  # entries a row of H: with fewer, the copy costs more than it saves
 LEAST_BYTES = 1 << 25  # of H: less is in a cache anyway, and short products lose by being many
-
-
-def as_rows(dense: torch.Tensor) -> torch.Tensor:
-    """`dense [n, f]` with contiguous columns: itself where that is so."""
-    return dense if dense.stride(1) == 1 or dense.shape[1] <= 1 else dense.contiguous()
 
 
 def spmm(
@@ -40,8 +35,8 @@ def spmm(
     crow, col = pattern
     heads = value.shape[1] if value.dim() == 2 else 1
     dense = as_rows(dense)
-    assert _is_pattern(crow, col, len(out)) and value.is_contiguous() and len(value) == len(col)
-    assert _are_real(value, dense, out) and _has_rows(out) and dense.shape[1] == out.shape[1]
+    assert is_pattern(crow, col, len(out)) and value.is_contiguous() and len(value) == len(col)
+    assert are_real(value, dense, out) and has_rows(out) and dense.shape[1] == out.shape[1]
     assert heads > 0 and out.shape[1] % heads == 0, f"{out.shape[1]} columns are not {heads} equal heads"
     if not out.numel():
         return
@@ -103,7 +98,7 @@ def move_rows(operation: int, index: torch.Tensor, dense: torch.Tensor, out: tor
     dense = as_rows(dense)
     short = dense if operation == ADD_PLACED else out
     assert index.dtype == torch.int64 and index.is_contiguous() and len(index) == len(short)
-    assert _are_real(dense, out) and _has_rows(out) and dense.shape[1] == out.shape[1]
+    assert are_real(dense, out) and has_rows(out) and dense.shape[1] == out.shape[1]
     if not short.numel():
         return
     library().functions.sancus_move_rows(
@@ -130,7 +125,7 @@ def drop(
 ) -> torch.Tensor:
     """`x [n, f]` with entries zeroed or scaled by the hash of `keys`: of rows `[n]`, of columns `[f]`."""
     x, (rows, columns) = as_rows(x), keys
-    assert _are_real(x) and all(key.dtype == torch.int32 and key.is_contiguous() for key in keys)
+    assert are_real(x) and all(key.dtype == torch.int32 and key.is_contiguous() for key in keys)
     assert x.shape == (len(rows), len(columns))
     out = torch.empty(x.shape, dtype=x.dtype)
     if not out.numel():
@@ -165,7 +160,7 @@ def keep_entries(
     """crow, col and value of `pattern = (crow, col)` without the entries that the hash drops."""
     (crow, col), (rows, columns) = pattern, keys
     assert all(key.dtype == torch.int32 and key.is_contiguous() for key in keys)
-    assert _is_pattern(crow, col, len(rows)) and _are_real(value)
+    assert is_pattern(crow, col, len(rows)) and are_real(value)
     assert value.is_contiguous() and len(value) == len(col)
     native = native or library()
     matrix = len(rows), crow.data_ptr(), col.data_ptr(), rows.data_ptr(), columns.data_ptr(), bucket
@@ -200,7 +195,7 @@ def sddmm(
     """`[nnz, heads]`: for each entry (i, j) and head, `<left[i], right[j]>` over the head's columns."""
     crow, col = pattern
     left, right = as_rows(left), as_rows(right)
-    assert _is_pattern(crow, col, len(left)) and _are_real(left, right)
+    assert is_pattern(crow, col, len(left)) and are_real(left, right)
     assert heads > 0 and left.shape[1] == right.shape[1] and left.shape[1] % heads == 0
     score = left.new_empty(len(col), heads)
     native = native or library()
@@ -227,7 +222,7 @@ def sddmm(
 def edge_softmax(crow: torch.Tensor, score: torch.Tensor, *, native: Library | None = None) -> torch.Tensor:
     """Softmax of `score [nnz, heads]` over the entries of each row."""
     score = score.contiguous()
-    assert crow.dtype == torch.int64 and crow.is_contiguous() and _are_real(score)
+    assert crow.dtype == torch.int64 and crow.is_contiguous() and are_real(score)
     share = torch.empty_like(score)
     native = native or library()
     native.functions.sancus_edge_softmax(
@@ -249,7 +244,7 @@ def edge_softmax_backward(
     """The gradient of the scores `[nnz, heads]` from that of the shares."""
     share, gradient = share.contiguous(), gradient.contiguous()
     assert crow.dtype == torch.int64 and crow.is_contiguous()
-    assert _are_real(share, gradient) and share.shape == gradient.shape
+    assert are_real(share, gradient) and share.shape == gradient.shape
     out = torch.empty_like(share)
     native = native or library()
     native.functions.sancus_edge_softmax_backward(
@@ -316,7 +311,7 @@ def unpack(
     rows, columns = out.shape
     assert data.is_contiguous() and data.shape == (rows, (columns * bits + 7) // 8)
     assert all(t.dtype == torch.float32 and t.is_contiguous() and len(t) == rows for t in (zero, scale))
-    assert data.dtype == torch.uint8 and out.dtype == torch.float32 and _has_rows(out)
+    assert data.dtype == torch.uint8 and out.dtype == torch.float32 and has_rows(out)
     native = native or library()
     native.functions.sancus_unpack(
         native.isa,
@@ -330,34 +325,3 @@ def unpack(
         out.data_ptr(),
         out.stride(0),
     )
-
-
-def check_indices(crow: torch.Tensor, col: torch.Tensor, columns: int) -> None:
-    """Assert that a pattern stays inside its matrix; the C code itself checks no index."""
-    assert len(crow) and int(crow[0]) == 0 and int(crow[-1]) == len(col), "crow does not span the entries"
-    assert bool((crow[1:] >= crow[:-1]).all()), "crow descends"
-    if len(col):
-        least, most = torch.aminmax(col)
-        assert int(least) >= 0 and int(most) < columns, f"a column is outside 0 … {columns - 1}"
-
-
-def _is_pattern(crow: torch.Tensor, col: torch.Tensor, rows: int) -> bool:
-    return (
-        crow.dtype == torch.int64
-        and col.dtype in (torch.int32, torch.int64)
-        and len(crow) == rows + 1
-        and crow.is_contiguous()
-        and col.is_contiguous()
-    )
-
-
-def _are_real(*tensors: torch.Tensor) -> bool:
-    """All on the CPU and of one of the two dtypes."""
-    dtype = tensors[0].dtype
-    real = dtype in (torch.float32, torch.float64)
-    return real and all(t.dtype == dtype and t.device.type == "cpu" for t in tensors)
-
-
-def _has_rows(out: torch.Tensor) -> bool:
-    """Whether `out [n, f]` can be written row by row."""
-    return out.dim() == 2 and (out.stride(1) == 1 or out.shape[1] <= 1)

@@ -10,6 +10,7 @@ from sancus.errors import UserError
 from sancus.kernels.base import Csr
 from sancus.kernels.native import calls
 from sancus.kernels.native.library import UnavailableError, library
+from sancus.kernels.native.operands import check_indices
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class NativeKernel:
         """The matrix itself, contiguous and with checked indices."""
         if matrix.value.device.type != "cpu":
             raise UserError("kernel 'native' multiplies on the CPU; choose --kernel torch or --device cpu")
-        calls.check_indices(matrix.crow, matrix.col, matrix.shape[1])
+        check_indices(matrix.crow, matrix.col, matrix.shape[1])
         return Pattern(matrix.crow.contiguous(), matrix.col.contiguous(), matrix.value.contiguous())
 
     def multiply(self, prepared: Pattern, dense: torch.Tensor) -> torch.Tensor:

@@ -84,7 +84,7 @@ def pack_rank(trainer: Trainer) -> bytes:
 
 
 def unpack_rank(path: Path, trainer: Trainer) -> None:
-    """Put it back; the file was found whole before."""
+    """Put back what `pack_rank` packed, from a file that the caller has found to be whole."""
     with safe_open(str(path), "pt") as file:
         plain = json.loads(file.metadata()[PLAIN])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -103,8 +103,8 @@ def rank_file(rank: int) -> str:
 
 def read_newest(folder: Path) -> Files | None:
     """What all ranks have in common of the newest checkpoint that has it whole."""
-    found = map(read_shared, sorted(folder.glob(PATTERN), reverse=True))
-    return next((files for files in found if files is not None), None)
+    checkpoints = map(read_shared, sorted(folder.glob(PATTERN), reverse=True))
+    return next((files for files in checkpoints if files is not None), None)
 
 
 def read_shared(directory: Path) -> Files | None:

@@ -26,12 +26,12 @@ def checksum(content: bytes) -> str:
 
 
 def fresh_name(target: str) -> str:
-    """A name beside `target` to write under."""
+    """A new name to write under, in the same folder as `target`; readers pass such names over."""
     return f"{PARTIAL}{target}-{uuid.uuid4().hex[:8]}"
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Written and synced when it returns."""
+    """Write a file, and return when its content is on the disk."""
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         left = memoryview(content)
@@ -43,7 +43,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def manifest_text(checksums: Mapping[str, str]) -> bytes:
-    """The one spelling of a manifest; it also holds a checksum of all it says."""
+    """The manifest of files and their checksums, as its one valid spelling, with a checksum of itself."""
     said = dict(sorted(checksums.items()))
     return json.dumps(said | {MANIFEST: checksum(json.dumps(said).encode())}, indent=1).encode()
 
@@ -95,7 +95,7 @@ def sweep(folder: Path, keep: str = "") -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Names in a directory are as durable as the content of its files when it returns."""
+    """Return when the names in a directory are on the disk too: syncing a file does not sync its name."""
     number = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -14,22 +14,21 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.runs.checkpoints import contents as checkpoint
-from sancus.runs.checkpoints import durable
+from sancus.runs.checkpoints import contents, durable
 
 
 @dataclass(frozen=True)
-class Found:
-    """A checkpoint to go on from."""
+class WholeCheckpoint:
+    """A checkpoint to go on from: what all ranks share of it is whole."""
 
     directory: Path
-    shared: checkpoint.Files
+    shared: contents.Files
     own: Path | None  # this rank's file; None where not all ranks have theirs
     ranks: int  # how many wrote it
     passed_over: tuple[str, ...]  # newer ones that are damaged
 
     def describe(self) -> str:
-        """Which it is, in a line."""
+        """The line that tells a user which checkpoint the run goes on from."""
         note = f"; {', '.join(self.passed_over)} is damaged and was passed over" if self.passed_over else ""
         return f"resumed from {self.directory}{note}"
 
@@ -43,7 +42,7 @@ class Checkpoints:
         self._device = device
         self._keep = keep
 
-    def write(self, epoch: int, shared: checkpoint.Files | None, own: bytes) -> str | None:
+    def write(self, epoch: int, shared: contents.Files | None, own: bytes) -> str | None:
         """Write the checkpoint of an epoch, all or nothing; why it could not be written, where it could not.
 
         `shared` is rank 0's. All ranks call this, and all get the same answer. Older checkpoints are only
@@ -52,20 +51,20 @@ class Checkpoints:
         target = self._folder / f"epoch-{epoch:08d}"
         there = shared is not None and _is_whole(target, self._group.size)
         name = "" if there else durable.fresh_name(target.name)
-        told = broadcast_bytes(self._group, name.encode(), self._device).decode()
-        if not told:
+        name = broadcast_bytes(self._group, name.encode(), self._device).decode()
+        if not name:
             return None
-        partial = self._folder / told
+        partial = self._folder / name
         rank, reason = self._group.rank, ""
         try:
             partial.mkdir(parents=True, exist_ok=True)
-            durable.write_file(partial / checkpoint.rank_file(rank), own)
+            durable.write_file(partial / contents.rank_file(rank), own)
         except OSError as error:
             reason = f"rank {rank}: {error.strerror or error}"
         records = gather_json(self._group, [reason, durable.checksum(own)], self._device)
         reason = next(filter(None, (failure for failure, _ in records)), "")
         if shared is not None and not reason:
-            sums = {checkpoint.rank_file(place): found for place, (_, found) in enumerate(records)}
+            sums = {contents.rank_file(place): digest for place, (_, digest) in enumerate(records)}
             try:
                 self._complete(partial, target, shared, sums)
             except OSError as error:
@@ -74,8 +73,8 @@ class Checkpoints:
         self._settle(partial, target, failed=bool(reason))
         return reason or None
 
-    def _complete(self, partial: Path, target: Path, shared: checkpoint.Files, sums: dict[str, str]) -> None:
-        """Rank 0 adds what is common, and the manifest."""
+    def _complete(self, partial: Path, target: Path, shared: contents.Files, sums: dict[str, str]) -> None:
+        """Rank 0 writes the shared files and the manifest, and gives the checkpoint its name."""
         for name, content in shared.items():
             durable.write_file(partial / name, content)
         sums |= {name: durable.checksum(content) for name, content in shared.items()}
@@ -83,30 +82,34 @@ class Checkpoints:
         durable.publish(partial, target)
 
     def _settle(self, partial: Path, target: Path, *, failed: bool) -> None:
-        """What this host's disk still has to do: give or take names, drop the oldest."""
+        """Tidy up the disk of this host when all ranks have written, or one of them failed.
+
+        A disk that rank 0 does not see still has to give the directory its name. What failed writers left
+        is removed, and so are the oldest checkpoints. Trouble here costs space only, and is passed over.
+        """
         try:
             if not failed and partial.exists() and not target.exists():  # a disk without rank 0
                 durable.publish(partial, target)
             if self._group.rank == 0 or not (target / durable.MANIFEST).exists():
                 durable.sweep(self._folder)
-                for old in [] if failed else sorted(self._folder.glob(checkpoint.PATTERN))[: -self._keep]:
+                for old in [] if failed else sorted(self._folder.glob(contents.PATTERN))[: -self._keep]:
                     durable.retire(old)
         except OSError:
             pass
 
-    def newest(self) -> Found | None:
+    def newest(self) -> WholeCheckpoint | None:
         """The newest checkpoint that is whole, the same on all ranks; None where there is none.
 
         Where no checkpoint has all ranks' own files, the newest whose shared files are whole serves
         without them.
         """
-        found = None
+        names = None
         if self._group.rank == 0:
-            found = [path.name for path in sorted(self._folder.glob(checkpoint.PATTERN), reverse=True)]
-        told = broadcast_bytes(self._group, json.dumps(found).encode(), self._device)
+            names = [path.name for path in sorted(self._folder.glob(contents.PATTERN), reverse=True)]
+        names = json.loads(broadcast_bytes(self._group, json.dumps(names).encode(), self._device))
         damaged: list[str] = []
-        candidates: list[Found] = []
-        for name in json.loads(told):
+        candidates: list[WholeCheckpoint] = []
+        for name in names:
             candidate = self._read(name, tuple(damaged))
             if candidate is None:
                 damaged.append(name)
@@ -117,29 +120,29 @@ class Checkpoints:
             damaged.append(name)
         return candidates[0] if candidates else None
 
-    def _read(self, name: str, passed_over: tuple[str, ...]) -> Found | None:
+    def _read(self, name: str, passed_over: tuple[str, ...]) -> WholeCheckpoint | None:
         """One checkpoint; None where its shared files are not whole."""
         directory = self._folder / name
-        files = checkpoint.read_shared(directory) if self._group.rank == 0 else None
+        files = contents.read_shared(directory) if self._group.rank == 0 else None
         sums = durable.read_manifest(directory) if files else None
-        told = json.loads(broadcast_bytes(self._group, json.dumps(sums).encode(), self._device))
-        if told is None:
+        sums = json.loads(broadcast_bytes(self._group, json.dumps(sums).encode(), self._device))
+        if sums is None:
             return None
         shared = {
             part: broadcast_bytes(self._group, files[part] if files else None, self._device)
-            for part in checkpoint.SHARED
+            for part in contents.SHARED
         }
-        mine = directory / checkpoint.rank_file(self._group.rank)
-        whole = mine.name in told and durable.read_checked(mine, told[mine.name]) is not None
+        mine = directory / contents.rank_file(self._group.rank)
+        whole = mine.name in sums and durable.read_checked(mine, sums[mine.name]) is not None
         everyone = all(gather_json(self._group, whole, self._device))
-        ranks = sum(part.startswith("rank-") for part in told)
-        return Found(directory, shared, mine if everyone else None, ranks, passed_over)
+        ranks = sum(part.startswith("rank-") for part in sums)
+        return WholeCheckpoint(directory, shared, mine if everyone else None, ranks, passed_over)
 
 
 def _is_whole(directory: Path, ranks: int) -> bool:
     """Whether that many ranks' files and the shared ones are as they were written; reads them all."""
     sums = durable.read_manifest(directory) or {}
-    names = {*checkpoint.SHARED, *map(checkpoint.rank_file, range(ranks))}
+    names = {*contents.SHARED, *map(contents.rank_file, range(ranks))}
     return names == set(sums) and all(
         durable.read_checked(directory / name, expected) is not None for name, expected in sums.items()
     )

@@ -1,0 +1,79 @@
+"""The work of a run that is kept on disk: a session writes checkpoints of it, and goes on from the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sancus.config.resolve import changed_on_resume
+from sancus.console.speaker import Speaker
+from sancus.errors import UserError
+from sancus.runs.account import Account
+from sancus.runs.build import Job
+from sancus.runs.checkpoints import contents
+from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
+from sancus.runs.directory import CHECKPOINTS
+
+
+class SavedWork:
+    """Writes the state of a job and its account to a run's directory, and takes both up again."""
+
+    def __init__(self, job: Job, account: Account, say: Speaker, warn: Callable[[str], None]) -> None:
+        """`say` gets what a user wants to know, `warn` trouble that the run survives."""
+        self._job = job
+        self._account = account
+        self._keep = account.request.config.output.keep
+        self._say = say
+        self._warn = warn
+
+    def write(self, directory: Path) -> bool:
+        """Write a checkpoint, on all ranks together; whether it is there.
+
+        Where it cannot be written the user is warned and the run goes on: the one before is still there.
+        """
+        job, trainer = self._job, self._job.trainer
+        carried = self._account.carried()
+        shared = contents.pack(trainer, carried) if job.world.rank == 0 else None
+        checkpoints = Checkpoints(directory / CHECKPOINTS, job.group, job.device, self._keep)
+        reason = checkpoints.write(trainer.next_epoch, shared, contents.pack_rank(trainer))
+        if reason is not None:
+            self._warn(f"no checkpoint of epoch {trainer.next_epoch} ({reason}); the one before is kept")
+        return reason is None
+
+    def resume(self, source: Path) -> None:
+        """Go on from the newest whole checkpoint of the run in `source`.
+
+        Bit for bit where ranks, parts and settings are equal; else weights and optimizer are taken over, and
+        the histories of received rows start empty.
+        """
+        job, trainer = self._job, self._job.trainer
+        folder = source / CHECKPOINTS
+        checkpoint = Checkpoints(folder, job.group, job.device).newest()
+        if checkpoint is None:
+            raise UserError(f"no whole checkpoint in {folder}; start again without --resume")
+        carried = contents.unpack(checkpoint.shared, trainer)
+        self._say(checkpoint.describe())
+        if carried["graph"] != job.shard.manifest["graph"]:
+            raise UserError(
+                f"{source} was trained on another graph; give its data to --resume, or start anew"
+            )
+        reason = self._why_cold(carried, checkpoint)
+        if reason is None:
+            assert checkpoint.own is not None
+            contents.unpack_rank(checkpoint.own, trainer)
+        else:
+            self._say(f"{reason}: weights and optimizer are taken over, histories start cold")
+        if not self._account.restore(carried):
+            self._say(f"the bill starts anew: it was that of {carried['ranks']} ranks")
+
+    def _why_cold(self, carried: Mapping[str, Any], checkpoint: WholeCheckpoint) -> str | None:
+        """Why the histories of a checkpoint cannot be used; None where they can."""
+        if carried["ranks"] != self._job.world.size:
+            return f"the checkpoint was made by {carried['ranks']} ranks"
+        if carried["shards"] != self._job.shard.digest():
+            return "the parts or the data are others"
+        matters = changed_on_resume(carried["config"], self._account.settings())
+        if matters:
+            return f"--{matters[0].replace('_', '-')} is another"
+        return None if checkpoint.own is not None else "a rank's own file is missing or damaged"
