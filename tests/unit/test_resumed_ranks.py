@@ -16,7 +16,7 @@ from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.state import State
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
-from sancus.runs.checkpoints import contents
+from sancus.runs.checkpoints import contents, durable
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
@@ -137,3 +137,20 @@ def test_a_model_that_draws_from_torch_goes_on_with_its_numbers(tmp_path: Path) 
     contents.unpack(files, resumed)
     contents.unpack_rank(own, resumed)
     assert [record["loss"] for record in resumed.epochs()] == expected[STOP:]
+
+
+def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:
+    """What `sancus predict` takes; a damaged one is passed over."""
+    for epoch in (3, 12, 7):
+        directory = tmp_path / f"epoch-{epoch:08d}"
+        directory.mkdir()
+        files = {name: f"{name} of {epoch}".encode() for name in contents.SHARED}
+        for name, content in files.items():
+            durable.write_file(directory / name, content)
+        sums = {name: durable.checksum(content) for name, content in files.items()}
+        durable.write_file(directory / durable.MANIFEST, durable.manifest_text(sums))
+    files = contents.read_newest(tmp_path) or {}
+    assert files["state.json"] == b"state.json of 12"
+    (tmp_path / "epoch-00000012" / "weights.safetensors").write_bytes(b"other")
+    files = contents.read_newest(tmp_path) or {}
+    assert files["state.json"] == b"state.json of 7"
