@@ -22,6 +22,7 @@ from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.reference import NORMALISATIONS, Forward, dense_adjacency, dense_features
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 
+pytestmark = pytest.mark.slow
 RANKS, EPOCHS = 3, 3
 SHAPE = ModelSettings(hidden=6, layers=3, heads=2, dropout=0.3, attention_dropout=0.2)
 CASES: dict[str, dict[str, Any]] = {

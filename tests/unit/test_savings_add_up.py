@@ -16,6 +16,7 @@ from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 
+pytestmark = pytest.mark.slow
 RANKS, EPOCHS = 3, 5
 CODECS = ("fp32", "bf16", "int4", "int2:tail=short", "auto:ramp=1.0")
 POLICIES = (
