@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import assign, splits_of
 from sancus.partitioners.pieces import csr_pieces
 from sancus.plugins import build
-from sancus.runs.build import Job
+from sancus.runs.build import in_user_order
 from sancus.shards.cache import parts_of, prepare
 from sancus.shards.partition import compare, partition
 from tests.helpers.command import read_run, run
@@ -61,8 +60,7 @@ def test_rows_return_in_the_users_order_for_every_partitioner(how: str, tmp_path
 
     def gather(group: Group) -> torch.Tensor | None:
         shard = open_own(folder, group)
-        job: Any = SimpleNamespace(group=group, shard=shard, device=torch.device("cpu"))
-        return Job.gather_rows(job, torch.from_numpy(np.array(shard.features)))
+        return in_user_order(shard, group, torch.from_numpy(np.array(shard.features)))
 
     everyone = results(run_threads(3, gather))
     np.testing.assert_array_equal(everyone[0].numpy(), graph.features)
