@@ -1,7 +1,9 @@
-"""`python -m tests.mutants [NAME …] [--sample N] [--seed S] [--jobs J]`: do the tests notice small changes?
+"""`python -m tests.mutants [NAME …] [--sample N] [--control] [--jobs J]`: do the tests notice small changes?
 
 Every mutant is made in a copy of the repository, where its tests are run: they must fail. Ends with a table
 and with exit code 1 if a mutant lives that should not. `make mutants` runs a sample.
+
+With `--control` nothing is changed, and the tests must pass: a test that fails anyway kills nobody.
 
 The tests of a mutant run in a fork of a process that has torch, scipy and pytest already, and nothing of the
 repository: importing them takes longer than most of these tests.
@@ -120,6 +122,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only these; default: all")
     parser.add_argument("--sample", type=int, default=0, help="only so many, drawn at random")
     parser.add_argument("--seed", type=int, default=None, help="of the draw; default: another one every time")
+    parser.add_argument("--control", action="store_true", help="change nothing: the tests must pass")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     arguments = parser.parse_args()
     mutants = read_catalogue()
@@ -131,6 +134,8 @@ def main() -> int:
         seed = random.randrange(1 << 16) if arguments.seed is None else arguments.seed
         print(f"{arguments.sample} of {len(mutants)} mutants, seed {seed}", flush=True)
         mutants = random.Random(seed).sample(mutants, min(arguments.sample, len(mutants)))
+    if arguments.control:  # one for each choice of tests
+        mutants = list({mutant.tests: mutant.control() for mutant in mutants}.values())
     bad = []
     for mutant, outcome, last, seconds in trials(mutants, max(1, arguments.jobs)):
         print(f"{outcome:7} {seconds:5.0f} s  {mutant.name}: {last}", flush=True)

@@ -8,7 +8,7 @@ is found by `tests/unit/test_mutants.py` and not by an hour of tests that say no
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
@@ -26,6 +26,10 @@ class Mutant:
     loses: str  # what a user would lose, if nobody noticed
     tests: tuple[str, ...]  # arguments of pytest: where it is noticed
     survives: str = ""  # why it cannot be noticed; "" for all that must be
+
+    def control(self) -> Mutant:
+        """The same tests without the change: they must pass."""
+        return replace(self, name=f"control of {self.name}", after=self.before, survives="nothing is changed")
 
     def apply(self, top: Path) -> None:
         """Change the file below `top`."""
