@@ -127,6 +127,13 @@ def _old_names() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+class _FreshLoader(importlib.machinery.SourceFileLoader):
+    """Loads a file from its text, never from a `.pyc`, which may be that of the text before."""
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _import_file(path: Path) -> types.ModuleType:
     """The module of a `.py` file, under a name of its own; imported once, and again after it was edited."""
     place = path.expanduser().resolve()
@@ -136,12 +143,13 @@ def _import_file(path: Path) -> types.ModuleType:
     name = f"sancus_file_{place.stem}_{zlib.crc32(content, zlib.crc32(str(place).encode())):08x}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, place)
-    assert spec is not None, "the suffix is .py"
+    loader = _FreshLoader(name, str(place))
+    spec = importlib.util.spec_from_file_location(name, place, loader=loader)
+    assert spec is not None, "there is a loader"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        exec(compile(content, place, "exec"), module.__dict__)  # no .pyc, which may be that of before
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

@@ -24,18 +24,17 @@ sys.stdin.read()
 
 
 def test_pages_of_forked_processes_count_once() -> None:
+    """Sampled while nobody forks or ends: a sample is no snapshot, it reads one process after the other."""
     command = [sys.executable, "-c", PARENT_AND_FORK]
-    with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
-        Footprint(process.pid) as footprint,
-    ):
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdin is not None
         assert process.stdout.readline() == b"ready\n"
         found = list(family(process.pid))
         total = sum(map(pss_bytes, found))
-        while footprint.peak_bytes < SIZE:
-            assert process.poll() is None
-            os.sched_yield()
+        with Footprint(process.pid) as footprint:
+            while footprint.peak_bytes < SIZE:
+                assert process.poll() is None
+                os.sched_yield()
         process.stdin.close()
         process.wait()
     assert len(found) == 2 and found[0] == process.pid

@@ -7,7 +7,6 @@ import errno
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from sancus.graphs.graph import Graph, from_edges
 from sancus.graphs.normalise import Normalisation, RowSums, normalise, normalise_transposed, row_sums
 from sancus.graphs.shard_files import NpyFile
 from sancus.graphs.shard_writer import write_shards
-from sancus.runs.build import Job
+from sancus.runs.build import in_user_order
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.reference import dense_adjacency
 from tests.helpers.threads import open_own, results, run_threads
@@ -310,9 +309,8 @@ def test_predictions_come_back_in_the_users_order(tmp_path: Path) -> None:
 
     def run(group: Group) -> torch.Tensor | None:
         shard = open_own(folder, group)
-        job: Any = SimpleNamespace(group=group, shard=shard, device=torch.device("cpu"))
         own = torch.from_numpy(np.array(shard.nodes))
-        return Job.gather_rows(job, torch.stack([own * 10, own], dim=1))
+        return in_user_order(shard, group, torch.stack([own * 10, own], dim=1))
 
     everyone = results(run_threads(3, run))
     assert everyone[1:] == [None, None]

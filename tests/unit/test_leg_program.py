@@ -15,7 +15,7 @@ from sancus.codecs.full import FullPrecision
 from sancus.comm.group import Group
 from sancus.comm.ledger import DIRECTIONS
 from sancus.exchange.aggregate import aggregate
-from sancus.exchange.crossing import Crossing
+from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.legs import needed
 from sancus.exchange.mover import Mover
 from sancus.kernels.matrix import SparseMatrix
@@ -78,12 +78,8 @@ def mover_of(groups: dict[str, Group], copy: int) -> Mover:
         policies,
         dict.fromkeys(DIRECTIONS, FullPrecision()),
         needed(plan, group, CPU),
-        agree="layer",
-        feedback=False,
-        configuration=b"",
-        seed=0,
-        epochs=1,
-        device=CPU,
+        CrossingSettings(),
+        CPU,
     )
     return Mover(plan, groups, crossing)
 
@@ -104,7 +100,7 @@ def test_half_of_the_blocks_in_each_copy_and_a_sum_over_copies_is_the_product() 
         mover = mover_of(groups, copy)
         for group in groups.values():
             group.begin_epoch(0)
-        mover.crossing.begin_epoch(0)
+        mover.crossing.begin_epoch()
         own = h[rows_of(part)].clone().requires_grad_()
         out = aggregate(mover, 1, own, None)
         (out * target[rows_of(part)]).sum().backward()
