@@ -6,7 +6,8 @@ Read are a dictionary with the fields of a `Data`, a saved `Data` object, and wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, ClassVar
@@ -54,6 +55,24 @@ class TorchFileReader(FileReader):
         return graph_of(data, str(self.path), self.options)
 
 
+@contextmanager
+def plain_pyg_classes() -> Iterator[None]:
+    """Only our stand-ins count as safe while a file is read.
+
+    An imported PyG has registered classes of its own under the same names; which of the two torch would take is
+    left to the order of a set.
+    """
+    from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+
+    registered = get_safe_globals()
+    clear_safe_globals()
+    try:
+        with safe_globals([(Plain, name) for name in PYG_CLASSES]):
+            yield
+    finally:
+        add_safe_globals(registered)
+
+
 def load_tensors(path: Path) -> Any:
     """What a `.pt` holds; a file that would run code is refused by torch before it does."""
     import zipfile
@@ -64,7 +83,7 @@ def load_tensors(path: Path) -> Any:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 check_ratio(path, sum(info.file_size for info in archive.infolist()), path.stat().st_size)
-        with torch.serialization.safe_globals([(Plain, name) for name in PYG_CLASSES]):
+        with plain_pyg_classes():
             return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         reason = line(error)

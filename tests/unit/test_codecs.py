@@ -66,10 +66,8 @@ def test_the_error_is_within_the_bin(name: str, rows: int, columns: int, seed: i
         assert ((out - x).abs() <= bin_of(name, x) + slack * (name != "fp32")).all()
 
 
-@every_setting
+@pytest.mark.parametrize("name", [*BITS, *SHORT])  # those that round by chance; the others' error is bounded
 def test_decoding_is_right_on_average(name: str) -> None:
-    if name in ("fp32", "fp16", "bf16"):
-        pytest.skip("no chance in it: the error is bounded, not averaged out")
     x = torch.randn(6, 33, generator=torch.Generator().manual_seed(1))
     draws = 3000
     codec = codec_of(name)
@@ -100,10 +98,11 @@ def test_tiny_and_huge_rows_stay_finite_and_in_range(name: str, scale: float) ->
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_is_refused_by_name(name: str, bad: float) -> None:
     codec = codec_of(name)
-    if codec.lossless:
-        pytest.skip("sends it as it is; the loss is watched")
     x = torch.randn(4, 8)
     x[2, 5] = bad
+    if codec.lossless:  # sends it as it is; the loss is watched
+        assert torch.equal(through(codec, x).nan_to_num(), x.nan_to_num())
+        return
     with pytest.raises(UserError, match=r"rank 2, layer 1, forward, epoch 7: row 2 .* NaN or infinity"):
         Encoder(codec).encode(x, torch.ones(4), HERE, EVERYONE, 7)
 

@@ -418,8 +418,19 @@ def test_a_pyg_object_in_a_file_needs_no_pyg(tmp_path: Path) -> None:
     assert_same(open_graph(str(tmp_path / "data.pt")), graph)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is not None, reason="PyG is installed")
+def test_a_pyg_object_is_read_while_pyg_is_imported(tmp_path: Path) -> None:
+    """PyG registers its own classes with torch: the file is still read as plain fields, and they stay registered."""
+    data = pytest.importorskip("torch_geometric.data")
+    graph = example(directed=True)
+    write_torch(tmp_path / "tiny.pt", graph)
+    torch.save(data.Data.from_dict(torch.load(tmp_path / "tiny.pt")[0]), tmp_path / "data.pt")
+    registered = set(torch.serialization.get_safe_globals())
+    assert_same(open_graph(str(tmp_path / "data.pt")), graph)
+    assert set(torch.serialization.get_safe_globals()) == registered
+
+
 def test_named_datasets_say_what_they_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # as where PyG is not installed
     monkeypatch.setenv("SANCUS_DATA", str(tmp_path))
     with pytest.raises(UserError, match=r"needs torch_geometric: pip install 'sancus\[pyg\]'"):
         open_graph("pyg:Reddit")
