@@ -18,7 +18,7 @@ def test_the_walk_returns_to_no_module() -> None:
     A rank runs the same command that was typed, as under torchrun: the launcher's frames below it are not its
     own walk.
     """
-    flags = "--ranks 2 --epochs 1 --model tests.launch.plugins:NamesItsCallers".split()
+    flags = ["--ranks", "2", "--epochs", "1", "--model", "tests.launch.plugins:NamesItsCallers"]
     result = run("train", GRAPH, *flags)
     assert result.code == 0, result
     (line,) = [line for line in result.out.splitlines() if line.startswith("callers ")]
