@@ -45,7 +45,7 @@ class FactorSettings:
     row_order: Literal["auto", "given", "rcm", "metis"] = "auto"
     """Rows inside a block: as given, or reordered for the cache; auto: by metis where the hit rate rises."""
     plan: str = AUTO
-    """Which rows cross a cut: block, halo, prepost, or auto: prepost for models that only sum, else halo."""
+    """Rows that cross a cut: block, halo, prepost, drawn:rate=0.1; auto: prepost for models that only sum."""
     staleness: str = "always"
     """Policy for embeddings: must they cross now?"""
     backward: str = "always"
@@ -66,8 +66,8 @@ class FactorSettings:
     """Clip every rank's gradient rows to an L2 norm of √p times this, before they are sent."""
     reuse_input: bool = True
     """Exact saving: what the first layer needs of the constant features crosses once."""
-    order: Literal["auto", "aggregate-first", "transform-first"] = "auto"
-    """Exact saving (auto): send the narrower of H and HW."""
+    order: Literal["auto", "aggregate-first", "aggregate-kept", "transform-first"] = "auto"
+    """Exact saving (auto): send the narrower of H and HW; aggregate-kept keeps ÂH for dW (docs/design.md)."""
     skip_input_gradient: bool = True
     """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
     kernel: str = field(default="auto", metadata=FREE)

@@ -99,7 +99,7 @@ class FullGraph:
         """
         self._check_rows()
         if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
-            return self._constant.rows(layer, weight, dropout)
+            return self.mover.current.present(self._constant.rows(layer, weight, dropout))
         values, clean = self._values(h, layer, dropout, weight)
         result: torch.Tensor = Rows.apply(self.mover, layer, values, clean)
         return result

@@ -50,7 +50,9 @@ class TrainingSettings:
     check: int = 0
     """Compare checksums of all weights between ranks every so many epochs; 0: never."""
     label_rate: float = 0.0
-    """Share of the training nodes whose labels are input, drawn every epoch; the others carry the loss."""
+    """Share of the training nodes whose labels are input; the others carry the loss."""
+    label_draw: Literal["epoch", "once"] = "epoch"
+    """When the nodes of --label-rate are drawn: anew every epoch, or once, before training (SuperGCN)."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of features, weights and payloads."""
     seed: int = 0

@@ -24,7 +24,7 @@ SETTINGS = [
     for plan in ("block", "halo")
     for backward in ("always", "epoch-fixed:bound=2", "variation-gap:gap=0.1")
     for savings in (True, False)
-    for order in ("auto", "aggregate-first", "transform-first")
+    for order in ("auto", "aggregate-first", "aggregate-kept", "transform-first")
 ]
 
 
