@@ -110,23 +110,12 @@ def modern_arguments(arguments: Sequence[str]) -> list[str]:
 def repeatable(settings: Mapping[str, Any], *, launched: bool) -> dict[str, Any]:
     """What a new run takes over of an earlier one's settings: not what belongs to one start of a run.
 
-    A run records all its settings, so what is missing from its record came later, and counts as its default,
-    which does what was done then; today's preset of that name may mean something else. `launched` says that a
-    launcher has decided the number of ranks.
+    `launched` says that a launcher has decided the number of ranks.
     """
     fields = fields_by_flag()
     left_out = {name for name, item in fields.items() if not item.metadata.get("repeat", True)}
     left_out |= {"ranks"} if launched else set()
-    values = modern(flatten(settings))
-    if _is_record(settings):
-        values = flatten(Config().to_dict()) | values
-    return {name: value for name, value in values.items() if name not in left_out}
-
-
-def _is_record(settings: Mapping[str, Any]) -> bool:
-    """Whether these are the settings that a run wrote down, not some that a person did: no section lacks."""
-    sections = [name for name, value in Config().to_dict().items() if isinstance(value, Mapping)]
-    return all(isinstance(settings.get(name), Mapping) for name in sections)
+    return {name: value for name, value in modern(flatten(settings)).items() if name not in left_out}
 
 
 def changed_on_resume(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
