@@ -24,6 +24,7 @@ PAPERS: dict[tuple[str, str], str] = {
     ("policy", "epoch-adaptive"): f"{SANCUS}, Definition 2",
     ("policy", "variation-gap"): f"{SANCUS}, Definition 3",
     ("policy", "pipelined"): PIPEGCN,
+    ("policy", "periodic"): f"{DIGEST}, §3.2",
     ("policy", "drop"): LLCG,
     ("codec", "int2"): SUPERGCN,
     ("codec", "int1"): SYLVIE,

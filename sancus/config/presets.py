@@ -75,9 +75,9 @@ PRESETS: dict[str, Preset] = {
         {**_EXACT, "codec": "int2", "label_rate": 0.5},
     ),
     "digest": Preset(
-        "DIGEST: halo rows every N epochs, no gradient crosses (digest:N)",
-        {**_HALO, "backward": "drop"},
-        lambda period: {"staleness": f"epoch-fixed:bound={period - 1}"},
+        "DIGEST: halo rows pushed every N epochs (digest:N), no gradients, ranks average their weights",
+        {**_HALO, "backward": "drop", "parameters": "average"},
+        lambda period: {"staleness": f"periodic:period={period}"},
         default=10,
     ),
     "lean": Preset(
