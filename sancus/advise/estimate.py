@@ -24,7 +24,7 @@ import torch
 from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
 from sancus.codecs.base import Codec
-from sancus.comm.ledger import DIRECTIONS
+from sancus.comm.ledger import DIRECTIONS, Direction
 from sancus.config.kinds import KINDS
 from sancus.config.settings import Config
 from sancus.errors import UserError
@@ -38,6 +38,7 @@ from sancus.plans import PLANS, changes, plan_for
 from sancus.plugins import build, load, parse, settings_of
 from sancus.shards.partition import assign_nodes
 from sancus.staleness import POLICIES
+from sancus.staleness.base import Policy
 
 Counts = npt.NDArray[np.int64]
 
@@ -99,8 +100,11 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     crossing = payload_matrix(graph.adjacency, assignment, ranks, plan)
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
     widths = config.shape.widths(graph.feature_count, graph.classes)
-    columns = stream_columns(widths, savings)
-    policies = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
+    specs = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
+    policies: dict[Direction, Policy] = {
+        side: build("policy", POLICIES, spec) for side, spec in specs.items()
+    }
+    columns = stream_columns(widths, savings, policies)
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     dtype = getattr(torch, config.training.dtype)
     streams: dict[tuple[int, str], float] = {}
@@ -108,14 +112,14 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     for (layer, direction), width in columns.items():
         codec: Codec = build("codec", CODECS, codecs[direction])
         rows = crossing if direction == "forward" else backward_rows(crossing, plan)
-        share = [share_sent(policies[direction], ranks, owner, layer, direction) for owner in range(ranks)]
+        share = [share_sent(specs[direction], ranks, owner, layer, direction) for owner in range(ranks)]
         sent = drawn * wire_bytes(codec, rows, width, dtype) * np.array(share)  # column j is owner j's
         streams[layer, direction] = float(sent.sum())
         received += sent.sum(axis=1)
     history = sum(
         crossing.sum(axis=1).max() * width * dtype.itemsize
         for (_, direction), width in columns.items()
-        if build("policy", POLICIES, policies[direction]).max_age
+        if policies[direction].max_age
     )
     rows, entries = _sizes(graph, assignment, ranks)
     values = sum(a * b + b for a, b in pairwise(widths))

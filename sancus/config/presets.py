@@ -131,9 +131,9 @@ PRESETS: dict[str, Preset] = {
         paper=_PUBLISHED,
     ),
     "digest": Preset(
-        "DIGEST: halo rows every N epochs, no gradient crosses (digest:N)",
-        {**_HALO, "backward": "drop"},
-        Level(lambda period: {"staleness": f"epoch-fixed:bound={int(period) - 1}"}, default="10"),
+        "DIGEST: halo rows pushed every N epochs (digest:N), no gradients, ranks average their weights",
+        {**_HALO, "backward": "drop", "parameters": "average"},
+        Level(lambda period: {"staleness": f"periodic:period={period}"}, default="10"),
         paper=_PUBLISHED,
     ),
     "lean": Preset(

@@ -38,7 +38,10 @@ LONGEST_TIMEOUT = 1e6  # seconds; transports count milliseconds in machine words
 
 @dataclass(frozen=True)
 class FactorSettings:
-    """The five factors of the traffic, and the exact savings."""
+    """The five factors of the traffic, and the exact savings.
+
+    Those are exact where rows are fresh and in full precision; elsewhere see `docs/composition.md`.
+    """
 
     partitioner: str = "metis"
     """Who owns which rows: a partitioner, e.g. metis:seed=1."""
@@ -65,11 +68,11 @@ class FactorSettings:
     clip: float | None = None
     """Clip every rank's gradient rows to an L2 norm of √p times this, before they are sent."""
     reuse_input: bool = True
-    """Exact saving: what the first layer needs of the constant features crosses once."""
+    """Exact saving: features cross once. Dropout of dense ones then falls on ÂX, and learns more slowly."""
     order: Literal["auto", "aggregate-first", "aggregate-kept", "transform-first"] = "auto"
-    """Exact saving (auto): send the narrower of H and HW; aggregate-kept keeps ÂH for dW (docs/design.md)."""
+    """Send H or HW; auto: the narrower, exact for fresh rows in full precision; with --backward drop: H."""
     skip_input_gradient: bool = True
-    """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
+    """Exact saving, always: no gradient of the features, so no backward traffic for the first layer."""
     kernel: str = field(default="auto", metadata=FREE)
     """Sparse product: auto (native where its library loads, else torch), native, torch or torch-sparse."""
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sancus.errors import UserError
 
+Parameters = Literal["sum", "average"]
 FREE = {"may_change": True}  # a resumed run may set it anew (see `sancus.config.settings`)
 
 
@@ -37,6 +38,8 @@ class TrainingSettings:
     """Scale every node's features to a sum of 1, as GCN's and GAT's papers do on citation graphs."""
     inductive: bool = False
     """Train on the subgraph of the training nodes alone; evaluate on the whole graph."""
+    parameters: Parameters = "sum"
+    """How ranks keep equal weights: sum of the gradients, or average after a step of each rank's own."""
     schedule: str = "full"
     """Which rows and layers run when: full, one step an epoch over the whole graph."""
     lr_schedule: Literal["constant", "cosine", "linear"] = "constant"

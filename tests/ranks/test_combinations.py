@@ -55,7 +55,7 @@ def walk(group: Group, folder: str, combinations: list[Combination]) -> dict[Com
             trainer.exchange.crossing,
             (trainer.exchange.plan.forward, trainer.exchange.plan.backward),
         )
-        columns = stream_columns(SHAPE.widths(7, 3), trainer.exchange.savings)
+        columns = stream_columns(SHAPE.widths(7, 3), trainer.exchange.savings, crossing.policies)
         found[combination] = {
             "losses": [record["loss"] for record in records],
             "wire": [record["wire_bytes"] for record in records],

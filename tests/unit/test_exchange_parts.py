@@ -90,7 +90,9 @@ def test_what_is_predicted_is_what_crosses(
         rows = {side: leg.make[1 - group.rank].rows_out for side, leg in legs.items()}
         assert all(rows.values()), "the graph has an edge each way"
         columns = {(s.layer, s.direction): raw / 8 / rows[s.direction] for s, raw in sent.items()}
-        return columns, stream_columns(trainer.model.widths, trainer.exchange.savings)  # type: ignore[arg-type]
+        exchange = trainer.exchange
+        predicted = stream_columns(trainer.model.widths, exchange.savings, exchange.crossing.policies)  # type: ignore[arg-type]
+        return columns, predicted
 
     for measured, predicted in results(run_threads(2, run)):
         assert measured == predicted

@@ -109,6 +109,10 @@ EFFECTS: dict[str, list[Effect]] = {
     "normalise_features": [effect(True)],
     "inductive": [effect(True)],
     "lr_schedule": [effect("cosine", "later"), effect("linear", "later")],
+    "parameters": [
+        effect("average", "later", same=("wire", "parameter")),
+        effect("average", "later", check=1),
+    ],
     "warmup": [effect(2, "later")],
     "patience": [effect(1, "count", same=("first",), epochs=40, lr=1e-7)],
     "eval_every": [effect(2, "evaluation", "scores", same=("losses", "wire"))],

@@ -41,7 +41,9 @@ CASES: dict[str, dict[str, Any]] = {
     "pipelined": {"staleness": "pipelined:sync_every=3", "backward": "pipelined"},
     "feedback": {"codec": "int2", "error_feedback": True, "staleness": "epoch-fixed:bound=1"},
     "never": {"staleness": "never", "plan": "block"},
+    "digest": {"staleness": "periodic:period=3", "backward": "drop"},
 }
+PARAMETERS: dict[str, Any] = {"digest": "average", "feedback": "average"}  # the others: sum
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def trainer_of(group: Group, folder: Path, name: str, dropout: float) -> Trainer
     config = Config(
         factors=FactorSettings(kernel="torch", broadcast="library", **factors),
         shape=ModelSettings(hidden=4, layers=3, dropout=dropout),
-        training=TrainingSettings(epochs=EPOCHS, lr=0.05),
+        training=TrainingSettings(epochs=EPOCHS, lr=0.05, parameters=PARAMETERS.get(name, "sum")),
     )
     return thread_trainer(config, open_own(folder, group), group)
 
