@@ -139,6 +139,12 @@ def _of_a_run(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flatten(Config().to_dict()) | modern(flatten(settings))
 
 
+def _is_record(settings: Mapping[str, Any]) -> bool:
+    """Whether a run wrote these settings down, not a person, who may leave some out: no section lacks."""
+    sections = [name for name, value in Config().to_dict().items() if isinstance(value, Mapping)]
+    return all(isinstance(settings.get(name), Mapping) for name in sections)
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a `run.json`, or in a file that holds nothing else: that need not have all of them."""
     try:
@@ -152,7 +158,7 @@ def read_config(path: Path) -> dict[str, Any]:
     settings = content.get("config", content) if isinstance(content, dict) else None
     if not isinstance(settings, dict):
         raise UserError(f"--config {path}: holds no settings; give the run.json of a run")
-    return _of_a_run(settings) if settings is not content else settings
+    return _of_a_run(settings) if _is_record(settings) else settings
 
 
 def settings_of_run(directory: Path) -> dict[str, Any]:
