@@ -16,10 +16,11 @@ from sancus.errors import UserError
 from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate
 from sancus.exchange.attention import BlockAttention, attend_rows
 from sancus.exchange.constant_input import ConstantInput
+from sancus.exchange.crossing import Crossing
 from sancus.exchange.labels import LabelInput, Labelled
 from sancus.exchange.mover import Mover
 from sancus.exchange.noise import Noise
-from sancus.exchange.order import ProductOrder, product_order
+from sancus.exchange.order import ProductOrder, is_one_way, product_order
 from sancus.exchange.savings import Savings
 from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
@@ -85,7 +86,7 @@ class FullGraph:
         clean = None if clean is None else _dense(clean, self.savings)
         if weight is None:
             return aggregate(self.mover, layer, h, clean)
-        if h.requires_grad and self.savings.order == "aggregate-first":
+        if h.requires_grad and self.savings.order == "aggregate-first" and not _one_way(self.crossing):
             result = AggregateThenTransform.apply(self.mover, layer, h, weight, clean)
             return result
         return aggregate(self.mover, layer, h, clean) @ weight
@@ -96,10 +97,13 @@ class FullGraph:
         """Own rows, then the rows that other owners sent: `[n_i + r_i, f]`, the columns of `local_rows`.
 
         With a `weight [f_in, f_out]`, rows of `h W`. Where a plan picks rows, those of the input cross once.
+        Rows that are constants cross as they are, and meet the `W` of now at the receiver (DIGEST eq. 5).
         """
         self._check_rows()
         if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
-            return self._constant.rows(layer, weight, dropout)
+            return self.mover.current.present(self._constant.rows(layer, weight, dropout))
+        if weight is not None and _one_way(self.crossing):
+            return self.rows(h, layer, dropout) @ weight
         values, clean = self._values(h, layer, dropout, weight)
         result: torch.Tensor = Rows.apply(self.mover, layer, values, clean)
         return result
@@ -119,11 +123,12 @@ class FullGraph:
 
         `h [n_i, f_in]`, `weight [f_in, heads·d]` to `[n_i, heads·d]`. `query` makes `[n_i, k]` of the own
         values, `scorer` keys of all values and the score of an edge. `edge_dropout` falls on `α`. Where
-        blocks come owner after owner, they are used as they come: see `sancus.exchange.attention`.
+        blocks come owner after owner, they are used as they come (see `sancus.exchange.attention`), unless
+        they are constants: those are kept, as the gradient of `W` needs them.
         """
         self._check_rows()
         factors = self.noise.edge_factors(layer, edge_dropout, scorer.heads)
-        if not self.plan.forward.broadcast:
+        if not self.plan.forward.broadcast or _one_way(self.crossing):
             rows = self.rows(h, layer, dropout, weight)
             return attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
         values, clean = self._values(h, layer, dropout, weight)
@@ -178,6 +183,7 @@ class FullGraph:
             *weight.shape,
             training=torch.is_grad_enabled(),
             input_gradient=differentiable or not self.savings.skip_input_gradient,
+            one_way=_one_way(self.crossing),
         )
         if not exact:
             self._orders[layer] = order
@@ -194,6 +200,11 @@ class FullGraph:
             return _dense(dropped, self.savings), plain
         values = self.transform(h, layer, weight, dropout)
         return values, None if clean is None else (clean @ weight).detach()
+
+
+def _one_way(crossing: Crossing) -> bool:
+    """Whether the rows of others are constants in the present pass: no gradient of them returns."""
+    return is_one_way(crossing.policies) and not crossing.clock.exact
 
 
 def _dense(h: Rowlike, savings: Savings) -> torch.Tensor:

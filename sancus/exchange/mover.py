@@ -8,13 +8,13 @@ takes the gradients of such rows back. The autograd functions of `sancus.exchang
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Direction, Entry, Stream
 from sancus.exchange.crossing import Crossing
+from sancus.exchange.current_plan import CurrentPlan
 from sancus.exchange.delivery import Arrivals, Outgoing, Use
 from sancus.exchange.legs import way_back
 from sancus.kernels.matrix import SparseMatrix
@@ -30,12 +30,14 @@ class Mover:
         groups: Mapping[str, Group],
         crossing: Crossing,
         clip: float | None = None,
+        seed: int = 0,
     ) -> None:
         """`groups` are the ranks of each axis that the plan names; `crossing` is over the axis of its `Move`.
 
-        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP.
+        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP; `seed` is for plans that draw rows.
         """
-        self.plan = plan
+        self.plan = plan  # of all rows that may cross
+        self.current = CurrentPlan(plan, crossing, seed)
         self.group = groups[plan.forward.move.axis]
         self.crossing = crossing
         self._groups = groups
@@ -48,7 +50,8 @@ class Mover:
 
         `clean` is `h` without dropout, for policies that measure drift.
         """
-        leg = self.plan.forward if direction == "forward" else self.plan.backward
+        plan = self.current.now
+        leg = plan.forward if direction == "forward" else plan.backward
         if direction == "backward":
             h = _clipped(h, self._limit)
         h = h.contiguous()
@@ -69,11 +72,11 @@ class Mover:
 
     def arrivals(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> Arrivals:
         """Other owners' rows, as they arrive."""
-        return self._deliver(self.plan.forward, h.contiguous(), layer, "forward", clean)
+        return self._deliver(self.current.now.forward, h.contiguous(), layer, "forward", clean)
 
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows `[n_i + r_i, f]` go to their owners and add up there, `[n_i, f]`."""
-        leg, own = self.plan.forward, self.group.rank
+        leg, own = self.current.now.forward, self.group.rank
         gradient = _clipped(gradient, self._limit).contiguous()
         if self.group.size == 1 or self.crossing.absent("forward"):
             return gradient
@@ -92,11 +95,7 @@ class Mover:
     @property
     def local_rows(self) -> SparseMatrix:
         """Own rows of `Â` over the rows that `gather_rows` returns, `[n_i, n_i + r_i]`."""
-        return self.plan.forward.diagonal.matrix if self.crossing.absent("forward") else self._all_local_rows
-
-    @cached_property
-    def _all_local_rows(self) -> SparseMatrix:
-        return self.plan.local_rows()
+        return self.current.local_rows
 
     def _run(
         self, leg: Leg, h: torch.Tensor, arrivals: Arrivals, layer: int, direction: Direction

@@ -131,10 +131,11 @@ class Account:
         predicted = None
         widths = traits_of(self.job.trainer.model).widths
         if widths is not None:
-            columns = stream_columns(widths, exchange.savings)
+            policies = exchange.crossing.policies
+            columns = stream_columns(widths, exchange.savings, policies)
             itemsize = getattr(torch, config.training.dtype).itemsize
             plan, rank = exchange.plan, exchange.group.rank
-            predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
+            predicted = history_bytes(plan, rank, columns, policies, itemsize)
         figures = exchange.crossing.figures()
         return {
             "peak": directory.peak_memory(),

@@ -49,7 +49,7 @@ from sancus.plans import PLANS, plan_for
 from sancus.plans.base import PARTS, Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
-from sancus.runs.check import check_cuda
+from sancus.runs.check import check_cuda, check_memory_of_draws
 from sancus.runs.layout import make_schedule
 from sancus.staleness import POLICIES
 from sancus.training.evaluation import Evaluation
@@ -168,9 +168,10 @@ def hide_labels(
     `nodes [n_i]` are the ids of the own rows; `scored` is the task of the graph that scores are taken on.
     """
     rate, seed = config.training.label_rate, config.training.seed
+    once = config.training.label_draw == "once"
 
     def shown(rows: torch.Tensor) -> torch.Tensor:
-        return LabelDraw(rate, seed, group.clock.epoch).shown(nodes[rows])
+        return LabelDraw.at(group.clock.epoch, rate, seed, once=once).shown(nodes[rows])
 
     return HiddenLabels(task, rate, shown, scored)
 
@@ -197,6 +198,7 @@ def make_exchange(
     bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
     operator = shard.operator(kind)
     plan = build("plan", PLANS, plan_for(factors.plan, linear=linear), operator=operator, bench=bench)
+    check_memory_of_draws(factors, plan)
     if plan.forward.broadcast:
         choose_broadcast(group, factors.broadcast, device)
     features = _features(shard, bench, normalise=config.training.normalise_features)
@@ -220,12 +222,12 @@ def make_exchange(
         device,
         Health(group if mesh is None else mesh.group("all")),
     )
-    mover = Mover(plan, groups, crossing, factors.clip)
+    mover = Mover(plan, groups, crossing, factors.clip, config.training.seed)
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
         rows = ConstantRows(_label_input(shard, bench), noise.nodes, mover, input_plan)
-        labels = LabelInput(rows, config.training.seed)
+        labels = LabelInput(rows, config.training.seed, once=config.training.label_draw == "once")
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
     return FullGraph(mover, noise, ConstantInput(features, mover, noise, input_plan), labels, savings)
 

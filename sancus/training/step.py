@@ -1,4 +1,4 @@
-"""One update of the weights: forward, loss, backward, parameters agree, the optimiser moves them."""
+"""One update of the weights: forward, loss, backward, the optimiser moves them, replicas agree on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Step:
         """Move the weights once, by the task's loss on the rows of a neighbourhood; this rank's share of it.
 
         A loss that is not finite is noted, not raised: the other ranks would wait for this one. All ranks
-        stop together where parameters agree, before any weight has moved.
+        stop together where parameters agree: where gradients are summed, before any weight has moved.
         """
         self.model.train()
         self.optimizer.zero_grad()
@@ -38,6 +38,7 @@ class Step:
                 f"the loss of rank {rank} is {value} in epoch {epoch}; {ADVICE}"
             )
         loss.backward()
-        self.sync.synchronise(self.model)
+        self.sync.before_update(self.model)
         self.optimizer.step()
+        self.sync.after_update(self.model)
         return value

@@ -22,7 +22,7 @@ from sancus.training.consensus import UNMEASURED, Consensus, Record, Statement, 
 from sancus.training.evaluation import Best, Evaluation
 from sancus.training.full import FullBatch
 from sancus.training.optimizer import make_optimizer, set_learning_rate
-from sancus.training.parameter_sync import SumOfGradients
+from sancus.training.parameter_sync import SYNCS
 from sancus.training.schedule import Schedule, Work
 from sancus.training.settings import TrainingSettings
 from sancus.training.step import Step
@@ -62,7 +62,8 @@ class Trainer:
         self.figures: dict[str, float] = {}  # of this rank alone, in the last epoch
         mesh = mesh or Mesh(exchange.group, Layout(parts=exchange.group.size))
         health = exchange.crossing.health
-        step = Step(model, self.optimizer, SumOfGradients(mesh.group("replicas"), health))
+        self.sync = SYNCS[settings.parameters](mesh.group("replicas"), health)
+        step = Step(model, self.optimizer, self.sync)
         self._schedule = schedule or FullBatch()
         self._work = Work(exchange, task, step, mesh)
         self._consensus = Consensus(mesh.group("all"), health, next(model.parameters()).device)

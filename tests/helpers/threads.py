@@ -16,6 +16,7 @@ from sancus.comm.group import Group
 from sancus.comm.transport import DONE, Transfer, Transport
 from sancus.config.settings import Config
 from sancus.graphs.shards import Shard, open_shard
+from sancus.models.build import Model
 from sancus.runs.build import make_trainer
 from sancus.training.trainer import Trainer
 
@@ -36,9 +37,11 @@ def open_own(folder: Path, group: Group) -> Shard:
     raise AssertionError("ast fails every time")
 
 
-def thread_trainer(config: Config, shard: Shard, group: Group, device: torch.device = CPU) -> Trainer:
+def thread_trainer(
+    config: Config, shard: Shard, group: Group, device: torch.device = CPU, model: Model | None = None
+) -> Trainer:
     """The trainer of a rank that is a thread."""
-    return make_trainer(config, shard, group, device)
+    return make_trainer(config, shard, group, device, model)
 
 
 class Board:
