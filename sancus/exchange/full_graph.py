@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from sancus.errors import UserError
-from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate
+from sancus.exchange import clean_pass
+from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate, clip
 from sancus.exchange.attention import BlockAttention, attend_rows
 from sancus.exchange.constant_input import ConstantInput
 from sancus.exchange.labels import LabelInput, Labelled
@@ -26,6 +28,7 @@ from sancus.exchange.streaming import BlockStream
 from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Rowlike, Summed
+from sancus.plans.base import Plan
 
 
 class FullGraph:
@@ -52,10 +55,15 @@ class FullGraph:
         self._constant = constant
         self._orders: dict[int, ProductOrder] = {}  # of training, by layer; evaluation follows
 
-    def begin_epoch(self, epoch: int) -> None:
-        """A training epoch starts; its number is the same on all ranks."""
+    def begin_epoch(self, epoch: int, model: nn.Module | None = None) -> None:
+        """A training epoch starts; its number is the same on all ranks.
+
+        `model` is the one that will be trained. Only a policy that measures drift needs it, and only where
+        the model drops out: it then runs once without dropout, see `sancus.exchange.clean_pass`.
+        """
         self.group.begin_epoch(epoch)
         self.crossing.begin_epoch()
+        clean_pass.begin_epoch(self, model)
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -63,7 +71,7 @@ class FullGraph:
 
         This is how evaluation runs; its bytes are counted apart.
         """
-        with self.group.clock.evaluating():
+        with self.group.clock.during("evaluation"):
             yield
 
     def propagate(
@@ -77,7 +85,7 @@ class FullGraph:
         if self.savings.reuse_input and (h.x if isinstance(h, Labelled) else h) is self.input:
             result = self._constant.propagate(layer, weight, dropout)
             return result + h.propagate_labels(layer, weight) if isinstance(h, Labelled) else result
-        clean = h if dropout and self.crossing.drifts("forward") else None
+        clean = h if dropout and self.crossing.wants_clean(layer) else None
         if weight is not None and self._order(h, weight, layer) == "transform-first":
             narrow = self.transform(h, layer, weight, dropout)
             return aggregate(self.mover, layer, narrow, None if clean is None else clean @ weight)
@@ -97,12 +105,8 @@ class FullGraph:
 
         With a `weight [f_in, f_out]`, rows of `h W`. Where a plan picks rows, those of the input cross once.
         """
-        self._check_rows()
-        if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
-            return self._constant.rows(layer, weight, dropout)
-        values, clean = self._values(h, layer, dropout, weight)
-        result: torch.Tensor = Rows.apply(self.mover, layer, values, clean)
-        return result
+        rows, crossed = self._gathered(h, layer, dropout, weight)
+        return clip(self.mover, rows) if crossed else rows
 
     def attend(
         self,
@@ -121,17 +125,18 @@ class FullGraph:
         values, `scorer` keys of all values and the score of an edge. `edge_dropout` falls on `α`. Where
         blocks come owner after owner, they are used as they come: see `sancus.exchange.attention`.
         """
-        self._check_rows()
+        _check_rows(self.plan)
         factors = self.noise.edge_factors(layer, edge_dropout, scorer.heads)
         if not self.plan.forward.broadcast:
-            rows = self.rows(h, layer, dropout, weight)
-            return attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
+            rows, crossed = self._gathered(h, layer, dropout, weight)
+            result = attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
+            return clip(self.mover, result) if crossed else result
         values, clean = self._values(h, layer, dropout, weight)
         blocks = BlockStream(self.mover, layer, clean)
-        result: torch.Tensor = BlockAttention.apply(
-            blocks, scorer, factors, values, query(values), *scorer.parameters()
+        return clip(
+            self.mover,
+            BlockAttention.apply(blocks, scorer, factors, values, query(values), *scorer.parameters()),
         )
-        return result
 
     def transform(self, h: Rowlike, layer: int, weight: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         """`dropout(h) W [n_i, f_out]` of own rows, with the mask of this layer; no dropped copy is kept."""
@@ -143,6 +148,8 @@ class FullGraph:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks of `values [k]`, for statistics of all rows; every rank must call it."""
+        if self.group.clock.silent:
+            raise UserError(f"the model sums over ranks {clean_pass.REFUSAL}")
         result: torch.Tensor = SumOverRanks.apply(self.group, values)
         return result
 
@@ -160,17 +167,20 @@ class FullGraph:
         assert self.labels is not None, "made for a model that takes labels"
         return self.labels.added_to(self.input, embedding, self.labels.draw(rate, self.crossing.clock.epoch))
 
-    def _check_rows(self) -> None:
-        if not self.plan.picks_rows:
-            raise UserError(
-                "this model weighs edges by content, but the plan sends sums; "
-                "choose --plan halo or --plan block"
-            )
+    def _gathered(
+        self, h: Rowlike, layer: int, dropout: float, weight: torch.Tensor | None
+    ) -> tuple[torch.Tensor, bool]:
+        """What `rows` returns, before its gradient is clipped; and whether the rows of others cross now."""
+        _check_rows(self.plan)
+        if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
+            return self._constant.rows(layer, weight, dropout), False
+        values, clean = self._values(h, layer, dropout, weight)
+        return Rows.apply(self.mover, layer, values, clean), True
 
     def _order(self, h: Rowlike, weight: torch.Tensor, layer: int) -> ProductOrder:
-        """Which product comes first; evaluation takes the order of the training, so that both round alike."""
-        exact = self.group.clock.exact
-        if exact and layer in self._orders:
+        """Which product comes first; other passes take the order of training, so that all round alike."""
+        training = self.group.clock.current_pass == "training"
+        if not training and layer in self._orders:
             return self._orders[layer]
         differentiable = isinstance(h, Summed) or (isinstance(h, torch.Tensor) and h.requires_grad)
         order = product_order(
@@ -179,7 +189,7 @@ class FullGraph:
             training=torch.is_grad_enabled(),
             input_gradient=differentiable or not self.savings.skip_input_gradient,
         )
-        if not exact:
+        if training:
             self._orders[layer] = order
         return order
 
@@ -187,13 +197,21 @@ class FullGraph:
         self, h: Rowlike, layer: int, dropout: float, weight: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`dropout(h) W`, and the same without dropout where drift is measured."""
-        clean = h if dropout and self.crossing.drifts("forward") else None
+        clean = h if dropout and self.crossing.wants_clean(layer) else None
         if weight is None:
             dropped = self.dropout(h, layer, dropout)
             plain = None if clean is None else _dense(clean, self.savings).detach()
             return _dense(dropped, self.savings), plain
         values = self.transform(h, layer, weight, dropout)
         return values, None if clean is None else (clean @ weight).detach()
+
+
+def _check_rows(plan: Plan) -> None:
+    """Who weighs edges by content needs the rows themselves."""
+    if not plan.picks_rows:
+        raise UserError(
+            "this model weighs edges by content, but the plan sends sums; choose --plan halo or --plan block"
+        )
 
 
 def _dense(h: Rowlike, savings: Savings) -> torch.Tensor:
