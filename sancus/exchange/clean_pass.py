@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -25,27 +24,22 @@ from torch.nn.modules.dropout import _DropoutNd
 from sancus.errors import UserError
 from sancus.exchange.crossing import Crossing
 
-if TYPE_CHECKING:
-    from sancus.exchange.full_graph import FullGraph
-
 REFUSAL = (
     "in eval mode, but where a model drops out and a policy measures drift, "
     "eval mode must do without messages; choose --dropout 0, or another --staleness: epoch-fixed:bound=1"
 )
 
 
-def begin_epoch(exchange: FullGraph, model: nn.Module | None) -> None:
-    """Make the clean pass of the epoch that begins, where there is something to measure by one."""
-    crossing = exchange.crossing
+def make_clean_pass(crossing: Crossing, model: nn.Module | None, *arguments: object) -> None:
+    """Call the model with these arguments in the epoch that begins, where there is something to measure."""
     meter, policy = crossing.memory.drift, crossing.policies["forward"]
     meter.has_model = model is not None
-    if model is None or policy.drift_norm is None:
+    if model is None or policy.drift_norm is None or not policy.max_age:
         return
     meter.noisy |= _drops_out(model)
-    history = crossing.memory.history
-    if meter.noisy and any(stream.direction == "forward" for stream in history.streams()):
-        with _as_it_was(model), exchange.group.clock.during("measurement"):
-            model(exchange.input, exchange)
+    if meter.noisy and any(stream.direction == "forward" for stream in crossing.decisions.sent()):
+        with _as_it_was(model), crossing.clock.during("measurement"):
+            model(*arguments)
 
 
 def note_dropout(crossing: Crossing) -> None:

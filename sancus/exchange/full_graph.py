@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from sancus.errors import UserError
-from sancus.exchange import clean_pass
 from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate, clip
 from sancus.exchange.attention import BlockAttention, attend_rows
+from sancus.exchange.clean_pass import REFUSAL, make_clean_pass
 from sancus.exchange.constant_input import ConstantInput
 from sancus.exchange.labels import LabelInput, Labelled
 from sancus.exchange.mover import Mover
@@ -63,7 +63,7 @@ class FullGraph:
         """
         self.group.begin_epoch(epoch)
         self.crossing.begin_epoch()
-        clean_pass.begin_epoch(self, model)
+        make_clean_pass(self.crossing, model, self.input, self)
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -149,7 +149,7 @@ class FullGraph:
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks of `values [k]`, for statistics of all rows; every rank must call it."""
         if self.group.clock.silent:
-            raise UserError(f"the model sums over ranks {clean_pass.REFUSAL}")
+            raise UserError(f"the model sums over ranks {REFUSAL}")
         result: torch.Tensor = SumOverRanks.apply(self.group, values)
         return result
 
