@@ -43,7 +43,7 @@ class ConstantInput:
 
     def propagate(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message after the first; of dense features `dropout(Â X) W`."""
-        key = self._noise.key(layer)
+        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
         if self._sparse is not None:
             return self._sparse.received(layer).propagate(weight, dropout, key)
         assert isinstance(self.x, torch.Tensor)
@@ -55,7 +55,7 @@ class ConstantInput:
 
     def rows(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
         """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message after the first."""
-        key = self._noise.key(layer)
+        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
         if self._sparse is not None:
             return self._sparse.received(layer).rows(weight, dropout, key)
         assert isinstance(self.x, torch.Tensor)

@@ -13,9 +13,11 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Direction, Entry, Stream
+from sancus.errors import UserError
+from sancus.exchange.clean_pass import REFUSAL
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.current_plan import CurrentPlan
-from sancus.exchange.delivery import Arrivals, Outgoing, Use
+from sancus.exchange.delivery import Arrivals, Outgoing
 from sancus.exchange.legs import way_back
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Add, Leg, Plan, Reduce
@@ -34,14 +36,16 @@ class Mover:
     ) -> None:
         """`groups` are the ranks of each axis that the plan names; `crossing` is over the axis of its `Move`.
 
-        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP; `seed` is for plans that draw rows.
+        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP. A rank's own is `th_i = √p·th`, as SANCUS
+        prints it (§4.3.2); its derivation, `E‖δ_i‖ ≈ σ` and `E‖δ‖ ≈ √p·σ`, would give `th / √p`.
+        `seed` is for plans that draw rows.
         """
         self.plan = plan  # of all rows that may cross
         self.current = CurrentPlan(plan, crossing, seed)
         self.group = groups[plan.forward.move.axis]
         self.crossing = crossing
         self._groups = groups
-        self._limit = None if clip is None else clip * self.group.size**0.5
+        self.limit = None if clip is None else clip * self.group.size**0.5
 
     def aggregate(
         self, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None = None
@@ -53,7 +57,7 @@ class Mover:
         plan = self.current.now
         leg = plan.forward if direction == "forward" else plan.backward
         if direction == "backward":
-            h = _clipped(h, self._limit)
+            h = self.clipped(h)
         h = h.contiguous()
         return self._run(leg, h, self._deliver(leg, h, layer, direction, clean), layer, direction)
 
@@ -77,7 +81,7 @@ class Mover:
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows `[n_i + r_i, f]` go to their owners and add up there, `[n_i, f]`."""
         leg, own = self.current.now.forward, self.group.rank
-        gradient = _clipped(gradient, self._limit).contiguous()
+        gradient = gradient.contiguous()
         if self.group.size == 1 or self.crossing.absent("forward"):
             return gradient
         sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
@@ -88,9 +92,12 @@ class Mover:
             back.add[sender].add(part, out)
         return out
 
-    def stepwise_use(self, layer: int) -> Use | None:
-        """How gradients return owner after owner; None where policy or clip looks at all of them at once."""
-        return self.crossing.stepwise_use(layer) if self._limit is None else None
+    def clipped(self, gradient: torch.Tensor) -> torch.Tensor:
+        """GRADIENT_CLIP of Algorithm 3: all that a rank holds of a gradient, kept to the L2 norm `th_i`."""
+        if self.limit is None:
+            return gradient
+        norm = gradient.norm().item()
+        return gradient * (self.limit / norm) if norm > self.limit else gradient
 
     @property
     def local_rows(self) -> SparseMatrix:
@@ -113,6 +120,8 @@ class Mover:
     def _reduce(self, out: torch.Tensor, axis: str, stream: Stream) -> None:
         """`out [n_i, f]` becomes the sum over the ranks of an axis; counted with the stream's payloads."""
         group, exact = self._groups[axis], self.crossing.clock.exact
+        if self.crossing.clock.silent:
+            raise UserError(f"the plan adds up sums of several ranks {REFUSAL}")
         entry = Entry("evaluation" if exact else "payload", stream)
         before = group.ledger.wire_of(entry.purpose)
         group.all_reduce(out.view(-1), entry)
@@ -142,11 +151,3 @@ class Mover:
             return Outgoing([leg.make[own].apply(h)], [leg.weight[own]])
         payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
         return Outgoing(payloads, leg.weight)
-
-
-def _clipped(gradient: torch.Tensor, limit: float | None) -> torch.Tensor:
-    """GRADIENT_CLIP of Algorithm 3: the L2 norm of what a rank holds is kept to `th_i = √p · th`."""
-    if limit is None:
-        return gradient
-    norm = gradient.norm().item()
-    return gradient * (limit / norm) if norm > limit else gradient

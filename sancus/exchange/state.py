@@ -22,6 +22,8 @@ from sancus.exchange.agreement import Agreement
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.memory import Memory
 
+SEEN = "drift/seen"  # a store of older checkpoints
+
 
 @dataclass(frozen=True)
 class State:
@@ -47,6 +49,7 @@ def save(memory: Memory, decisions: Decisions, agreement: Agreement) -> State:
     plain = {
         "versions": versions,
         "sent": {write_stream(stream): list(epochs) for stream, epochs in decisions.sent().items()},
+        "noisy": memory.drift.noisy,
         "drift": {write_stream(stream): drift for stream, drift in agreement.drift.items()},
         "measured": [
             [epoch, write_stream(stream), drift] for (epoch, stream), drift in agreement.measured.items()
@@ -58,10 +61,17 @@ def save(memory: Memory, decisions: Decisions, agreement: Agreement) -> State:
 def load(
     state: State, memory: Memory, decisions: Decisions, agreement: Agreement, device: torch.device
 ) -> None:
-    """Put it where nothing was sent yet; values of other names, which older checkpoints have, are ignored."""
+    """Put it where nothing was sent yet; what only older checkpoints have is ignored.
+
+    Among it are payloads that evaluations saw, which they kept where the model dropped out.
+    """
     plain = state.plain
+    memory.drift.noisy |= plain.get("noisy", False)
     for name, tensor in state.tensors.items():
         store, _, stream = name.rpartition("/")
+        if store == SEEN:
+            memory.drift.noisy = True
+            continue
         memory.store(store).push(read_stream(stream), tensor.to(device), plain["versions"][name])
     for stream, (first, version) in plain.get("sent", {}).items():
         decisions.restore_sent(read_stream(stream), first, version)

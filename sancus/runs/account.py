@@ -13,6 +13,7 @@ import torch
 from sancus.comm.records import gather_json
 from sancus.config.settings import Config
 from sancus.exchange.figures import run_log
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
@@ -74,11 +75,12 @@ class Account:
         """What `run.json` holds from the start, so that a killed run can be shown and repeated."""
         job, manifest = self.job, self.job.shard.manifest
         threads = job.world.threads(self.request.config.launch.threads)
+        transport = (self.backend, broadcast_of(job.trainer.exchange))
         return {
             "config": self.settings(),
             "command": self.request.command,
             "versions": directory.versions(),
-            "hardware": directory.hardware(job.world.size, threads, self.backend, job.device),
+            "hardware": directory.hardware(job.world.size, threads, *transport, job.device),
             "graph": manifest["graph"],
             "partition": manifest["partition"],
         }
@@ -190,6 +192,13 @@ class Account:
         self._earlier = Bill.from_dict(_without_decisions(carried["communication"]))
         self._bill_from = carried["bill_from"]
         return True
+
+
+def broadcast_of(exchange: FullGraph) -> str | None:
+    """How blocks reach all ranks, as `--broadcast auto` or the user chose; None where none are broadcast."""
+    if exchange.group.size == 1 or not exchange.plan.forward.broadcast:
+        return None
+    return "ring" if exchange.group.ring else "library"
 
 
 def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:

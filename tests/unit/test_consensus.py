@@ -96,8 +96,8 @@ def test_a_clock_begins_epochs_with_step_0_and_ends_evaluation_where_it_began() 
     clock.begin_step(2)
     clock.begin_epoch(4)
     assert (clock.epoch, clock.step, clock.exact) == (4, 0, False)
-    with clock.evaluating():
-        with clock.evaluating():
+    with clock.during("evaluation"):
+        with clock.during("evaluation"):
             assert clock.exact
         assert clock.exact, "an inner evaluation does not end the outer one"
     assert not clock.exact

@@ -39,12 +39,12 @@ def test_a_clock_counts_epochs_and_steps() -> None:
 
 def test_an_evaluation_ends_also_when_it_fails_and_may_be_nested() -> None:
     clock = Clock()
-    with clock.evaluating():
-        with clock.evaluating():
+    with clock.during("evaluation"):
+        with clock.during("evaluation"):
             assert clock.exact
         assert clock.exact
     assert not clock.exact
-    with pytest.raises(RuntimeError), clock.evaluating():
+    with pytest.raises(RuntimeError), clock.during("evaluation"):
         raise RuntimeError
     assert not clock.exact
 
