@@ -23,6 +23,7 @@ from sancus.exchange.order import ProductOrder, product_order
 from sancus.exchange.savings import Savings
 from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
+from sancus.exchange.timing import time_way_back
 from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Rowlike, Summed
@@ -124,13 +125,18 @@ class FullGraph:
         self._check_rows()
         factors = self.noise.edge_factors(layer, edge_dropout, scorer.heads)
         if not self.plan.forward.broadcast:
-            rows = self.rows(h, layer, dropout, weight)
-            return attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
-        values, clean = self._values(h, layer, dropout, weight)
-        blocks = BlockStream(self.mover, layer, clean)
-        result: torch.Tensor = BlockAttention.apply(
-            blocks, scorer, factors, values, query(values), *scorer.parameters()
-        )
+            values = self.rows(h, layer, dropout, weight)
+            with self.group.stopwatch.at("aggregation"):
+                own = query(values[: len(self.nodes)])
+                result = attend_rows(self.local_rows, own, values, scorer, factors)
+        else:
+            values, clean = self._values(h, layer, dropout, weight)
+            blocks = BlockStream(self.mover, layer, clean)
+            with self.group.stopwatch.at("aggregation"):
+                result = BlockAttention.apply(
+                    blocks, scorer, factors, values, query(values), *scorer.parameters()
+                )
+        time_way_back(self.group.stopwatch, values, result)
         return result
 
     def transform(self, h: Rowlike, layer: int, weight: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:

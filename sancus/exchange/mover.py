@@ -39,6 +39,7 @@ class Mover:
         self.group = groups[plan.forward.move.axis]
         self.crossing = crossing
         self._groups = groups
+        self._stopwatch = self.group.stopwatch
         self._limit = None if clip is None else clip * self.group.size**0.5
 
     def aggregate(
@@ -49,19 +50,23 @@ class Mover:
         `clean` is `h` without dropout, for policies that measure drift.
         """
         leg = self.plan.forward if direction == "forward" else self.plan.backward
-        if direction == "backward":
-            h = _clipped(h, self._limit)
-        h = h.contiguous()
-        return self._run(leg, h, self._deliver(leg, h, layer, direction, clean), layer, direction)
+        with self._stopwatch.at("other"):
+            if direction == "backward":
+                h = _clipped(h, self._limit)
+            h = h.contiguous()
+            return self._run(leg, h, self._deliver(leg, h, layer, direction, clean), layer, direction)
 
     def aggregate_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> torch.Tensor:
         """`Â X [n_i, F]` of constant rows, fresh and in full precision; `absent`: without those of others."""
         x = x.contiguous()
-        return self._run(self.plan.forward, x, self._deliver_once(x, layer, absent=absent), layer, "forward")
+        with self._stopwatch.at("other"):
+            arrivals = self._deliver_once(x, layer, absent=absent)
+            return self._run(self.plan.forward, x, arrivals, layer, "forward")
 
     def gather_rows(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> torch.Tensor:
         """Own rows, then received rows by owner, `[n_i + r_i, f]`."""
-        return torch.cat([h, *(payload for _, payload in self.arrivals(h, layer, clean))])
+        with self._stopwatch.at("other"):
+            return torch.cat([h, *(payload for _, payload in self.arrivals(h, layer, clean))])
 
     def gather_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> torch.Tensor:
         """The same for constant rows, fresh and in full precision; `absent`: the own rows alone."""
@@ -79,10 +84,13 @@ class Mover:
             return gradient
         sizes = [0 if rank == own else row_map.rows_in for rank, row_map in enumerate(leg.add)]
         mine, *payloads = gradient.split([leg.diagonal.rows_in, *sizes])
-        back = way_back(leg, gradient.device)
-        out = mine.clone()
-        for sender, part in self.crossing.deliver(back, Outgoing(payloads, back.weight), layer, "backward"):
-            back.add[sender].add(part, out)
+        with self._stopwatch.at("other"):
+            back = way_back(leg, gradient.device)
+            out = mine.clone()
+            outgoing = Outgoing(payloads, back.weight)
+            for sender, part in self.crossing.deliver(back, outgoing, layer, "backward"):
+                with self._stopwatch.at("aggregation"):
+                    back.add[sender].add(part, out)
         return out
 
     def stepwise_use(self, layer: int) -> Use | None:
@@ -102,11 +110,13 @@ class Mover:
         self, leg: Leg, h: torch.Tensor, arrivals: Arrivals, layer: int, direction: Direction
     ) -> torch.Tensor:
         """The rest of a leg's program, after its `Move` has started; its own product is made meanwhile."""
-        out = leg.diagonal.apply(h)
+        with self._stopwatch.at("aggregation"):
+            out = leg.diagonal.apply(h)
         for instruction in leg.program:
             if isinstance(instruction, Add):
                 for owner, payload in arrivals:
-                    instruction.maps[owner].add(payload, out)
+                    with self._stopwatch.at("aggregation"):
+                        instruction.maps[owner].add(payload, out)
             elif isinstance(instruction, Reduce):
                 self._reduce(out, instruction.axis, Stream(layer, direction, self.group.rank))
         return out
@@ -139,9 +149,10 @@ class Mover:
     def _outgoing(self, leg: Leg, h: torch.Tensor) -> Outgoing:
         """What this rank would send: one payload for all, or one for each receiver."""
         own = self.group.rank
-        if leg.broadcast:
-            return Outgoing([leg.make[own].apply(h)], [leg.weight[own]])
-        payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
+        with self._stopwatch.at("aggregation"):
+            if leg.broadcast:
+                return Outgoing([leg.make[own].apply(h)], [leg.weight[own]])
+            payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
         return Outgoing(payloads, leg.weight)
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sancus.report.run_reader import items, number, numbers, section
+from sancus.report.seconds import split_of, split_text
 from sancus.report.units import bytes_text, count_text, number_text, score_text, seconds_text, share_text
+from sancus.report.volume import all_bytes, fewer_than_in_full, times_text
 
 Rows = list[tuple[str, str]]
 
@@ -46,9 +48,11 @@ def result(run: dict[str, Any]) -> Rows:
 
 
 def bill(run: dict[str, Any]) -> Rows:
-    """What the run cost: bytes, decisions, time, memory; means an epoch, and totals."""
+    """What the run cost: bytes, decisions, time, memory; means an epoch, and totals. All bytes come first."""
     mean, total = section(run, "communication", "per_epoch"), section(run, "communication", "total")
     rows: Rows = []
+    _append(rows, "all bytes", _mean_and_total(all_bytes(mean), all_bytes(total), bytes_text))
+    _append(rows, "times fewer", _times_fewer(run))
     for key in BYTE_KEYS:
         _append(rows, key.replace("_", " "), _mean_and_total(mean.get(key), total.get(key), bytes_text))
     _note(rows, "raw bytes", _times_the_wire(mean, total))
@@ -67,9 +71,11 @@ def _staleness(run: dict[str, Any]) -> Rows:
     communication, total = section(run, "communication"), section(run, "communication", "total")
     rows: Rows = []
     saving, wire = number(total.get("saved_bytes")), number(total.get("wire_bytes"))
-    if saving is not None and wire is not None and saving + wire:
-        share = share_text(saving / (saving + wire))
-        rows.append(("saved by skipping", f"{bytes_text(saving)} in all ({share} of what always sends)"))
+    whole = all_bytes(total)
+    if saving is not None and wire is not None and whole and saving + wire:
+        shares = f"{share_text(saving / (saving + whole))} of all bytes under always"
+        shares += f"; of the payload alone {share_text(saving / (saving + wire))}"
+        rows.append(("saved by skipping", f"{bytes_text(saving)} in all ({shares})"))
     age, drift = number(communication.get("max_age")), number(communication.get("max_drift"))
     if age is not None:
         rows.append(("oldest history used", f"{count_text(age)} epochs"))
@@ -82,17 +88,12 @@ def _time(run: dict[str, Any]) -> Rows:
     values = section(run, "result")
     seconds = _mean_and_total(values.get("seconds_per_epoch"), values.get("seconds_total"), seconds_text)
     rows: Rows = [] if seconds is None else [("time", seconds)]
-    compute = number(values.get("compute_seconds_per_epoch"))
-    comm = number(values.get("comm_seconds_per_epoch"))
-    if compute is not None and comm is not None:
-        split = f"compute {seconds_text(compute)}, communication {seconds_text(comm)}"
-        kinds = (("agreeing", "agreement_seconds_per_epoch"), ("waiting", "waiting_seconds_per_epoch"))
-        parts = [f"{word} {seconds_text(part)}" for word, key in kinds if (part := number(values.get(key)))]
-        split += f" (of it {', '.join(parts)})" if parts else ""
-        hidden = number(values.get("hidden_seconds_per_epoch"))
-        if hidden:
-            split += f", {seconds_text(hidden)} more hidden behind computation"
-        rows.append(("of an epoch's time", split))
+    split = split_of(lambda name: number(values.get(f"{name}_per_epoch")))
+    if split is not None:
+        rows.append(("of an epoch's time", split_text(split)))
+    hidden = number(values.get("hidden_seconds_per_epoch"))
+    if hidden:
+        rows.append(("communication hidden", f"{seconds_text(hidden)} an epoch, behind other work"))
     return rows
 
 
@@ -146,7 +147,16 @@ def _times_the_wire(mean: dict[str, Any], total: dict[str, Any]) -> str | None:
     wire, raw = number(source.get("wire_bytes")), number(source.get("raw_bytes"))
     if not wire or raw is None or raw < 1.05 * wire:
         return None
-    return f"{raw / wire:.1f} times the wire bytes"
+    return f"payload alone: {raw / wire:.1f} times the wire bytes"
+
+
+def _times_fewer(run: dict[str, Any]) -> str | None:
+    """What codec and policy save together, of all bytes and of the payload alone."""
+    fewer = fewer_than_in_full(run)
+    if fewer is None:
+        return None
+    alone = "" if fewer.payload is None else f"; payload alone {times_text(fewer.payload)}"
+    return f"{times_text(fewer.in_all)} fewer than with every payload sent in full precision{alone}"
 
 
 def _append(rows: Rows, label: str, value: str | None) -> None:

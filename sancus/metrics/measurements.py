@@ -1,0 +1,33 @@
+"""What owners measured stream by stream, drift and codec errors, as arrays of `decisions.npz`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sancus.metrics.bill import StreamKey
+
+Measurements = npt.NDArray[np.float32]  # [epochs, layers, 2, p]; NaN where nothing was measured
+DIRECTIONS = ("forward", "backward")
+
+
+def join_measurements(records: Iterable[Iterable[Sequence[float]]], shape: tuple[int, ...]) -> Measurements:
+    """One array from every rank's record: epoch, layer, side, owner and value of each measurement."""
+    joined = np.full(shape, np.nan, np.float32)
+    for record in records:
+        for *place, value in record:
+            joined[tuple(int(index) for index in place)] = value
+    return joined
+
+
+def means_by_stream(values: Measurements) -> dict[StreamKey, float]:
+    """The mean over epochs, of every stream (layer, direction, owner) that was ever measured."""
+    means: dict[StreamKey, float] = {}
+    for layer, side, owner in np.ndindex(values.shape[1:]):
+        column = values[:, layer, side, owner]
+        measured = column[np.isfinite(column)]
+        if measured.size:
+            means[layer, DIRECTIONS[side], owner] = float(measured.mean())
+    return means
