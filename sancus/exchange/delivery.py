@@ -16,7 +16,7 @@ from sancus.comm.handle import Handle
 from sancus.comm.header import PAYLOAD_HEADER, Header, Payload, blank, messages, seal, size_of
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
 from sancus.errors import UserError
-from sancus.exchange.codec_error import ErrorGauge, receiver_to_look_at
+from sancus.exchange.codec_error import ErrorGauge, Origin, Sent, look, receiver_to_look_at
 from sancus.exchange.encoding import EVERYONE, Encoder
 from sancus.exchange.health import Health
 from sancus.exchange.history import History
@@ -30,6 +30,7 @@ class Outgoing:
 
     payloads: Sequence[torch.Tensor]
     weights: Sequence[torch.Tensor]  # of each payload's rows, for codecs that choose
+    origin: Origin | None = None  # of embeddings: what they are for, to judge a codec's errors by
 
     def joined(self) -> torch.Tensor:
         """All rows, receiver after receiver."""
@@ -125,7 +126,7 @@ class Delivery:
                     yield owner, self._recall(owner, use)
 
         if mine is not None:
-            self._look(payload, mine, use)
+            self._look(outgoing, 0, mine, use)
         self._count_raw([payload] * (group.size - 1), use)
         for place in range(len(owners) if use.background else 1):
             start(place)
@@ -157,7 +158,7 @@ class Delivery:
                 coming[rank] = self._header(rank, like, use)
         watched = receiver_to_look_at(outgoing.payloads, use.epoch)
         if use.sends[own] and watched is not None:
-            self._look(outgoing.payloads[watched], wires[others.index(watched)], use)
+            self._look(outgoing, watched, wires[others.index(watched)], use)
         sealed = seal(wires, [going[rank] for rank in others if use.sends[own]], sample.device)
         received = blank(coming, sample.device)
         handle = group.all_to_all(
@@ -223,12 +224,14 @@ class Delivery:
             echo.append(self.encoder.decode(wire, len(payload), payload, use.epoch))
         return wire
 
-    def _look(self, payload: torch.Tensor, wire: torch.Tensor, use: Use) -> None:
-        """Measure the error of what this rank sends, where it is time to."""
-        stream = use.stream(self._group.rank)
+    def _look(self, outgoing: Outgoing, place: int, wire: torch.Tensor, use: Use) -> None:
+        """Measure the error of the payload at `place`, encoded as `wire`, where it is time to."""
+        stream, payload = use.stream(self._group.rank), outgoing.payloads[place]
         if self._gauge is not None and len(payload) and self._gauge.due(stream, use.epoch):
             with self._group.stopwatch.at("other"):
-                self._gauge.look(stream, use.epoch, payload, wire, self.encoder)
+                rows = sum(map(len, outgoing.payloads))
+                sent = Sent(payload, wire, outgoing.weights[place], rows, outgoing.origin)
+                self._gauge.note(stream, use.epoch, look(sent, self.encoder, use.epoch))
 
     def _open(
         self, message: torch.Tensor, header: Header, like: torch.Tensor, rows: int, owner: int, use: Use

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sancus.comm.ledger import Stream
 from sancus.exchange.agreement import Agreement
-from sancus.exchange.codec_error import ErrorGauge
+from sancus.exchange.codec_error import ErrorGauge, Measurement
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.memory import Memory
 from sancus.staleness.base import Answer
@@ -45,6 +45,7 @@ class Figures:
     max_age: int  # of the oldest history that was used
     max_drift: float | None  # of the streams of this rank, where it was measured
     codec_error: float | None  # the largest of the streams of this rank, where any was measured
+    codec_noise: float | None  # likewise
     history_bytes: int
     drift_bytes: int
     residual_bytes: int
@@ -59,7 +60,7 @@ class RunLog:
     decisions: npt.NDArray[np.int8]  # [epochs, layers, 2, p]: see `Decisions.as_array`
     counts: dict[Stream, tuple[int, int]]  # sends and skips of every stream
     measured: list[list[float]]  # drift that this rank measured: see `Agreement.record`
-    errors: list[list[float]]  # of its codecs: see `ErrorGauge.record`
+    errors: list[list[float | None]]  # of its codecs: see `ErrorGauge.record`
 
 
 def run_log(crossing: Remembers) -> RunLog:
@@ -79,13 +80,18 @@ def figures_of(crossing: Remembers, rank: int) -> Figures:
         skips,
         decisions.max_age,
         max(agreement.drifts.values(), default=None),
-        max(errors.values(), default=None),
+        max((one.error for one in errors.values()), default=None),
+        max((one.noise for one in errors.values() if one.noise is not None), default=None),
         memory.history.nbytes,
         memory.drift.nbytes,
         memory.residual_bytes,
         tuple(agreement.place()),
         tuple(
-            StreamFigures(stream, answer, age, agreement.drifts.get(stream), errors.get(stream))
+            StreamFigures(stream, answer, age, agreement.drifts.get(stream), _error(errors.get(stream)))
             for stream, answer, age in decisions.of_epoch(rank)
         ),
     )
+
+
+def _error(measurement: Measurement | None) -> float | None:
+    return None if measurement is None else measurement.error

@@ -8,12 +8,14 @@ takes the gradients of such rows back. The autograd functions of `sancus.exchang
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Direction, Entry, Stream
+from sancus.exchange.codec_error import Origin, Reach
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.delivery import Arrivals, Outgoing, Use
 from sancus.exchange.legs import way_back
@@ -30,16 +32,18 @@ class Mover:
         groups: Mapping[str, Group],
         crossing: Crossing,
         clip: float | None = None,
+        reach: Reach | None = None,
     ) -> None:
         """`groups` are the ranks of each axis that the plan names; `crossing` is over the axis of its `Move`.
 
-        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP.
+        `clip` is the threshold `th` of Algorithm 3's GRADIENT_CLIP; `reach` is for the noise of codecs.
         """
         self.plan = plan
         self.group = groups[plan.forward.move.axis]
         self.crossing = crossing
         self._groups = groups
         self._stopwatch = self.group.stopwatch
+        self._reach = reach
         self._limit = None if clip is None else clip * self.group.size**0.5
 
     def aggregate(
@@ -54,7 +58,9 @@ class Mover:
             if direction == "backward":
                 h = _clipped(h, self._limit)
             h = h.contiguous()
-            return self._run(leg, h, self._deliver(leg, h, layer, direction, clean), layer, direction)
+            origin = self._origin(h, summed=True) if direction == "forward" else None
+            arrivals = self._deliver(leg, h, layer, direction, clean, origin)
+            return self._run(leg, h, arrivals, layer, direction)
 
     def aggregate_once(self, x: torch.Tensor, layer: int, *, absent: bool) -> torch.Tensor:
         """`Â X [n_i, F]` of constant rows, fresh and in full precision; `absent`: without those of others."""
@@ -74,7 +80,8 @@ class Mover:
 
     def arrivals(self, h: torch.Tensor, layer: int, clean: torch.Tensor | None) -> Arrivals:
         """Other owners' rows, as they arrive."""
-        return self._deliver(self.plan.forward, h.contiguous(), layer, "forward", clean)
+        h, leg = h.contiguous(), self.plan.forward
+        return self._deliver(leg, h, layer, "forward", clean, self._origin(h, summed=False))
 
     def return_rows(self, gradient: torch.Tensor, layer: int) -> torch.Tensor:
         """Gradients of received rows `[n_i + r_i, f]` go to their owners and add up there, `[n_i, f]`."""
@@ -131,11 +138,17 @@ class Mover:
             group.ledger.count_raw(stream, group.ledger.wire_of(entry.purpose) - before)
 
     def _deliver(
-        self, leg: Leg, h: torch.Tensor, layer: int, direction: Direction, clean: torch.Tensor | None
+        self,
+        leg: Leg,
+        h: torch.Tensor,
+        layer: int,
+        direction: Direction,
+        clean: torch.Tensor | None,
+        origin: Origin | None,
     ) -> Arrivals:
         if self.group.size == 1:
             return iter(())
-        outgoing = self._outgoing(leg, h)
+        outgoing = replace(self._outgoing(leg, h), origin=origin)
         return self.crossing.deliver(
             leg, outgoing, layer, direction, None if clean is None else self._outgoing(leg, clean)
         )
@@ -145,6 +158,10 @@ class Mover:
             return iter(())
         leg = self.plan.forward
         return self.crossing.once(leg, self._outgoing(leg, x), layer)
+
+    def _origin(self, h: torch.Tensor, *, summed: bool) -> Origin | None:
+        """What `h [n_i, f]` is for, where that is known."""
+        return None if self._reach is None else Origin(h.detach(), self._reach, summed)
 
     def _outgoing(self, leg: Leg, h: torch.Tensor) -> Outgoing:
         """What this rank would send: one payload for all, or one for each receiver."""

@@ -19,7 +19,7 @@ import torch
 
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.exchange.agreement import Agreement
-from sancus.exchange.codec_error import ErrorGauge
+from sancus.exchange.codec_error import ErrorGauge, Measurement
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.memory import Memory
 
@@ -53,7 +53,8 @@ def save(memory: Memory, decisions: Decisions, agreement: Agreement, gauge: Erro
             [epoch, write_stream(stream), drift] for (epoch, stream), drift in agreement.measured.items()
         ],
         "codec_errors": [
-            [epoch, write_stream(stream), error] for (epoch, stream), error in gauge.measured.items()
+            [epoch, write_stream(stream), one.error, one.noise]
+            for (epoch, stream), one in gauge.measured.items()
         ],
     }
     return State(tensors, plain, decisions.as_array())
@@ -77,8 +78,8 @@ def load(
     agreement.drift |= {read_stream(stream): drift for stream, drift in plain.get("drift", {}).items()}
     for epoch, stream, drift in plain.get("measured", []):
         agreement.measured[epoch, read_stream(stream)] = drift
-    for epoch, stream, error in plain.get("codec_errors", []):
-        gauge.note(read_stream(stream), epoch, error)
+    for epoch, stream, error, noise in plain.get("codec_errors", []):
+        gauge.note(read_stream(stream), epoch, Measurement(error, noise))
     if state.decisions is not None:
         decisions.restore(state.decisions)
 

@@ -35,14 +35,13 @@ class Bill:
         self.matrix.update(other.matrix)
 
     def to_dict(
-        self, epochs: int, ranks: int, codec_error: Mapping[StreamKey, float] | None = None
+        self, epochs: int, ranks: int, means: Mapping[str, Mapping[StreamKey, float]] | None = None
     ) -> dict[str, Any]:
         """JSON-ready: per-epoch mean, total, streams, and payload bytes from owner to receiver.
 
-        `all_bytes` is the figure of every claim: payloads, parameters and agreement together. A stream's
-        `codec_error` is the mean of what was measured, None where nothing was.
+        `all_bytes` is the figure of every claim: payloads, parameters and agreement together. `means` are
+        further figures of streams, such as `codec_error`; None where nothing was measured.
         """
-        errors = codec_error or {}
         total = {name: self.totals[name] for name in (*TOTALS, "evaluation_bytes", "probe_bytes")}
         total["all_bytes"] = sum(total[name] for name in ALL)
         return {
@@ -51,7 +50,7 @@ class Bill:
             "streams": [
                 {"layer": layer, "direction": direction, "owner": owner}
                 | {name: figures[name] for name in OF_STREAM}
-                | {"codec_error": errors.get((layer, direction, owner))}
+                | {name: values.get((layer, direction, owner)) for name, values in (means or {}).items()}
                 for (layer, direction, owner), figures in sorted(self.streams.items(), key=_order)
             ],
             "payload_matrix": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,15 @@ Measurements = npt.NDArray[np.float32]  # [epochs, layers, 2, p]; NaN where noth
 DIRECTIONS = ("forward", "backward")
 
 
-def join_measurements(records: Iterable[Iterable[Sequence[float]]], shape: tuple[int, ...]) -> Measurements:
-    """One array from every rank's record: epoch, layer, side, owner and value of each measurement."""
-    joined = np.full(shape, np.nan, np.float32)
+def join_measurements(
+    records: Iterable[Iterable[Sequence[Any]]], shape: tuple[int, ...], kinds: int = 1
+) -> list[Measurements]:
+    """One array a kind from every rank's record: epoch, layer, side, owner, and a value of each kind."""
+    joined = [np.full(shape, np.nan, np.float32) for _ in range(kinds)]
     for record in records:
-        for *place, value in record:
-            joined[tuple(int(index) for index in place)] = value
+        for epoch, layer, side, owner, *values in record:
+            for array, value in zip(joined, values, strict=True):
+                array[epoch, layer, side, owner] = np.nan if value is None else value
     return joined
 
 

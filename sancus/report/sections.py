@@ -14,6 +14,7 @@ from sancus.report.summary import bill, result, skip_share, title
 from sancus.report.units import (
     bytes_text,
     count_text,
+    number_text,
     score_text,
     seconds_text,
     share_text,
@@ -86,6 +87,11 @@ def warnings(files: RunFiles, *, with_name: bool) -> list[Markup]:
     losses = [epoch["loss"] for epoch in files.epochs if "loss" in epoch]
     bad = sum(number(loss) is None for loss in losses)
     sentences = [f"The loss was not finite in {bad} of {len(losses)} epochs."] if bad else []
+    noise = [value for epoch in files.epochs if (value := number(epoch.get("codec_noise"))) is not None]
+    limit = number(section(files.run, "communication").get("codec_noise_limit"))
+    if noise and limit is not None and max(noise) > limit:
+        above = f"{number_text(max(noise))} times as much as rows differ"
+        sentences.append(f"The codec's errors changed rows up to {above}; above {limit:g} training may fail.")
     sentences += files.missing
     if not sentences:
         return []

@@ -16,6 +16,7 @@ from sancus.report.volume import all_bytes, fewer_than_in_full, times_text
 
 Rows = list[tuple[str, str]]
 
+SHOWN_SECONDS = 5e-5  # less would be shown as nothing
 BYTE_KEYS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes")
 
 
@@ -63,7 +64,24 @@ def bill(run: dict[str, Any]) -> Rows:
         _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
     skips = skip_share(run)
     _note(rows, "skips", None if skips is None else f"{share_text(skips)} of all decisions")
-    return rows + _staleness(run) + _time(run) + _memory(run)
+    return rows + _codec(run) + _staleness(run) + _time(run) + _memory(run)
+
+
+def _codec(run: dict[str, Any]) -> Rows:
+    """How far decoded payloads were from what was encoded, in the worst stream, and what it does to rows."""
+    communication = section(run, "communication")
+    streams = [each for each in items(communication.get("streams")) if number(each.get("codec_error"))]
+    if not streams:
+        return []
+    worst = max(streams, key=lambda each: float(each["codec_error"]))
+    where = f"layer {worst.get('layer')} {worst.get('direction')}, owner {worst.get('owner')}"
+    rows = [("codec error", f"{number_text(worst['codec_error'])} of a payload's size ({where}, the worst)")]
+    noise, limit = number(communication.get("codec_noise")), number(communication.get("codec_noise_limit"))
+    if noise is not None and limit is not None:
+        verdict = "more than training may stand" if noise > limit else "fine"
+        text = f"{number_text(noise)} times as much as rows differ (limit {limit:g}: {verdict})"
+        rows.append(("codec noise", text))
+    return rows
 
 
 def _staleness(run: dict[str, Any]) -> Rows:
@@ -92,7 +110,7 @@ def _time(run: dict[str, Any]) -> Rows:
     if split is not None:
         rows.append(("of an epoch's time", split_text(split)))
     hidden = number(values.get("hidden_seconds_per_epoch"))
-    if hidden:
+    if hidden and hidden >= SHOWN_SECONDS:
         rows.append(("communication hidden", f"{seconds_text(hidden)} an epoch, behind other work"))
     return rows
 

@@ -16,6 +16,7 @@ from sancus.exchange.figures import run_log
 from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
+from sancus.metrics.declared import CODEC_NOISE_LIMIT
 from sancus.metrics.measurements import Measurements, means_by_stream
 from sancus.models.contract import traits_of
 from sancus.runs import directory
@@ -58,9 +59,12 @@ class Account:
             "partition": manifest["partition"],
         }
 
-    def describe(self, bill: Bill, memory: list[dict[str, Any]], errors: Measurements) -> dict[str, Any]:
-        """The contents of `run.json`; `errors` are those of the codecs."""
-        job, trainer, error = self.job, self.job.trainer, means_by_stream(errors)
+    def describe(
+        self, bill: Bill, memory: list[dict[str, Any]], errors: Mapping[str, Measurements]
+    ) -> dict[str, Any]:
+        """The contents of `run.json`; `errors` are `codec_error` and `codec_noise`."""
+        job, trainer = self.job, self.job.trainer
+        means = {name: means_by_stream(values) for name, values in errors.items()}
         epochs = trainer.next_epoch
         return self.beginning() | {
             "result": {
@@ -72,9 +76,10 @@ class Account:
                 "seconds_total": self._seconds_before + time.perf_counter() - self._started,
             }
             | self.tally.per_epoch(epochs),
-            "communication": bill.to_dict(epochs - self._bill_from, job.world.size, error)
+            "communication": bill.to_dict(epochs - self._bill_from, job.world.size, means)
+            | {name: max(of_stream.values(), default=None) for name, of_stream in means.items()}
             | {
-                "codec_error": max(error.values(), default=None),
+                "codec_noise_limit": CODEC_NOISE_LIMIT,
                 "max_age": self.tally.max_age,
                 "max_drift": self.tally.max_drift,
                 "policies": self._policies(),

@@ -26,6 +26,7 @@ from sancus.report.page import write_report
 from sancus.runs import directory
 from sancus.runs.account import Account, Request
 from sancus.runs.build import Job
+from sancus.runs.codec_warning import CodecWarning
 from sancus.runs.logs import RankLog, note_end, open_log
 from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
@@ -69,10 +70,12 @@ class Session:
         self._open_log()
         streams = self._open_stream_log()
         self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
+        codec_warning = CodecWarning(self.request.config.factors.codec, self.warn)
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.account.tally.add(record)
             self._write_metrics(record)
+            codec_warning.epoch(record)
             if streams is not None:
                 streams.write(trainer)
             self._progress(record)
@@ -184,12 +187,12 @@ class Session:
         memory = gather_json(job.group, self.account.memory(), job.device)
         log = run_log(trainer.exchange.crossing)
         shape = log.decisions.shape
-        drift = join_measurements(gather_json(job.group, log.measured, job.device), shape)
-        errors = join_measurements(gather_json(job.group, log.errors, job.device), shape)
+        (drift,) = join_measurements(gather_json(job.group, log.measured, job.device), shape)
+        errors, noise = join_measurements(gather_json(job.group, log.errors, job.device), shape, kinds=2)
         if self.out is None or logits is None:
             return None
-        run = self.account.describe(bill, memory, errors)
-        arrays = {"decisions": log.decisions, "drift": drift, "codec_error": errors}
+        run = self.account.describe(bill, memory, {"codec_error": errors, "codec_noise": noise})
+        arrays = {"decisions": log.decisions, "drift": drift, "codec_error": errors, "codec_noise": noise}
         try:
             self._write_files(self.out, run, logits, arrays)
         except OSError as error:

@@ -33,7 +33,7 @@ GROUPS = {
         "hidden_seconds",
     ),
     "staleness": ("sends", "skips", "max_age", "max_drift"),
-    "codec": ("codec_error",),
+    "codec": ("codec_error", "codec_noise"),
 }
 FINAL = ("test", "val", "best_epoch", "seconds_per_epoch")
 

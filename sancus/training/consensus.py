@@ -35,6 +35,7 @@ FIGURES = (
     "history_bytes",
     "max_drift",
     "codec_error",
+    "codec_noise",
 )
 PLACE = ("collectives", "epoch", "configuration", "weights")  # what must be the same on all ranks
 STATEMENT = len(FIGURES) + 2 * len(SPLITS) + 2 + 2 * len(PLACE)  # numbers of a statement
@@ -104,7 +105,7 @@ def combine(statements: Sequence[Statement], *, evaluated: bool) -> Record:
     record["comm_seconds"] = float(in_transport.mean())
     record["compute_seconds"] = float((columns["seconds"] - in_transport).mean())
     record |= split_of_run(figures)
-    for name in ("max_drift", "codec_error"):
+    for name in ("max_drift", "codec_error", "codec_noise"):
         if record[name] == UNMEASURED:
             record[name] = None
     return record

@@ -138,8 +138,9 @@ class Trainer:
         return figures | {
             "loss": loss,
             "history_bytes": crossed.history_bytes,
-            "max_drift": UNMEASURED if crossed.max_drift is None else crossed.max_drift,
-            "codec_error": UNMEASURED if crossed.codec_error is None else crossed.codec_error,
+            "max_drift": _or_unmeasured(crossed.max_drift),
+            "codec_error": _or_unmeasured(crossed.codec_error),
+            "codec_noise": _or_unmeasured(crossed.codec_noise),
         }
 
     def _out_of_patience(self) -> bool:
@@ -147,3 +148,7 @@ class Trainer:
         evaluated = self.next_epoch % self.settings.eval_every == 0
         since_best = self.next_epoch - 1 - self.best.epoch
         return bool(self.settings.patience) and evaluated and since_best >= self.settings.patience
+
+
+def _or_unmeasured(value: float | None) -> float:
+    return UNMEASURED if value is None else value
