@@ -26,6 +26,7 @@ from sancus.exchange.order import ProductOrder, is_one_way, product_order
 from sancus.exchange.savings import Savings
 from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
+from sancus.exchange.timing import time_way_back
 from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Rowlike, Summed
@@ -131,15 +132,19 @@ class FullGraph:
         _check_rows(self.plan)
         factors = self.noise.edge_factors(layer, edge_dropout, scorer.heads)
         if not self.plan.forward.broadcast or _one_way(self.crossing):
-            rows, crossed = self._gathered(h, layer, dropout, weight)
-            result = attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
-            return clip(self.mover, result) if crossed else result
-        values, clean = self._values(h, layer, dropout, weight)
-        blocks = BlockStream(self.mover, layer, clean)
-        return clip(
-            self.mover,
-            BlockAttention.apply(blocks, scorer, factors, values, query(values), *scorer.parameters()),
-        )
+            values, crossed = self._gathered(h, layer, dropout, weight)
+            with self.group.stopwatch.at("aggregation"):
+                own = query(values[: len(self.nodes)])
+                result = attend_rows(self.local_rows, own, values, scorer, factors)
+        else:
+            values, clean = self._values(h, layer, dropout, weight)
+            crossed, blocks = True, BlockStream(self.mover, layer, clean)
+            with self.group.stopwatch.at("aggregation"):
+                result = BlockAttention.apply(
+                    blocks, scorer, factors, values, query(values), *scorer.parameters()
+                )
+        time_way_back(self.group.stopwatch, values, result)
+        return clip(self.mover, result) if crossed else result
 
     def transform(self, h: Rowlike, layer: int, weight: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         """`dropout(h) W [n_i, f_out]` of own rows, with the mask of this layer; no dropped copy is kept."""

@@ -26,6 +26,7 @@ from sancus.comm.probe import choose_broadcast
 from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
+from sancus.exchange.codec_error import Reach
 from sancus.exchange.constant_input import ConstantInput, ConstantRows
 from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.full_graph import FullGraph
@@ -38,6 +39,7 @@ from sancus.exchange.noise import Noise
 from sancus.exchange.savings import Savings
 from sancus.graphs.derive import Total, training_shard, unweighted_shard
 from sancus.graphs.normalise import Normalisation
+from sancus.graphs.operator import Operator
 from sancus.graphs.shards import Shard, open_shard
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
@@ -222,7 +224,7 @@ def make_exchange(
         device,
         Health(group if mesh is None else mesh.group("all")),
     )
-    mover = Mover(plan, groups, crossing, factors.clip, config.training.seed)
+    mover = Mover(plan, groups, crossing, factors.clip, config.training.seed, _reach(operator))
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
@@ -230,6 +232,13 @@ def make_exchange(
         labels = LabelInput(rows, config.training.seed, once=config.training.label_draw == "once")
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
     return FullGraph(mover, noise, ConstantInput(features, mover, noise, input_plan), labels, savings)
+
+
+def _reach(operator: Operator) -> Reach:
+    """How far errors of other owners' rows get into the own ones."""
+    rows, own = operator.rows, operator.block(operator.rank)
+    row_sum = float(rows.sum()) / max(1, operator.own)
+    return Reach(row_sum or 1.0, 1 - own.nnz / max(1, rows.nnz))
 
 
 def check_agreement(group: Group, config: Config, shard: Shard, device: torch.device) -> None:
