@@ -64,12 +64,16 @@ def main() -> int:
     parser.add_argument(
         "--work", type=Path, default=Path("runs/experiments"), help="where cases are kept until all are done"
     )
+    parser.add_argument("--minutes", type=float, help="after so many no further experiment is begun")
     flags = parser.parse_args()
-    failures = 0
+    failures, start = 0, time.monotonic()
     for name in names(HERE) if flags.names == ["all"] else flags.names:
+        if flags.minutes is not None and time.monotonic() - start > 60 * flags.minutes:
+            say(f"{name} was not begun: {flags.minutes:g} minutes are over")
+            continue
         try:
             run(name, flags)
-        except UserError as error:
+        except (UserError, LookupError) as error:  # the second: a sentence misses a number
             print(f"experiments: {name}: {error}", file=sys.stderr, flush=True)
             failures += 1
     return 2 if failures else 0

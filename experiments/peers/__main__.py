@@ -58,10 +58,10 @@ class Task:
 
 
 TASKS = (
-    Task("GCN, 2 × 128, no dropout", "gcn", 2, 128, 16, 0.0),
-    Task("GCN, 2 × 128, dropout 0.5", "gcn", 2, 128, 16, 0.5),
-    Task("GraphSAGE, 3 × 256, no dropout", "sage", 3, 256, 12, 0.0),
-    Task("GraphSAGE, 3 × 256, dropout 0.5", "sage", 3, 256, 12, 0.5),
+    Task("GCN, 2 × 128, no dropout", "gcn", 2, 128, 12, 0.0),
+    Task("GCN, 2 × 128, dropout 0.5", "gcn", 2, 128, 12, 0.5),
+    Task("GraphSAGE, 3 × 256, no dropout", "sage", 3, 256, 8, 0.0),
+    Task("GraphSAGE, 3 × 256, dropout 0.5", "sage", 3, 256, 8, 0.5),
 )
 QUICK = (Task("GCN, 2 × 128, dropout 0.5", "gcn", 2, 128, 3, 0.5),)
 
@@ -187,7 +187,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", default="synthetic:reddit@0.1")
+    parser.add_argument("--data", default="synthetic:reddit@0.05")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("runs/experiments"), help="keeps what is done")
     parser.add_argument("--environments", type=Path, default=home() / "peers")
