@@ -43,7 +43,7 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     shard = open_shard(Path(job["shards"]), group.rank)
     count = sent_bytes if job["linked"] else lambda: 0
     trainer = build.make_trainer(config, shard, group, torch.device("cpu"))
-    widths = note_widths(trainer.exchange.crossing.memory.encoders)
+    widths = note_widths(trainer.exchange.crossing.memory._encoders)  # only a measurement looks in there
     counts, records = [count()], []
     for record in trainer.epochs():
         records.append(record)

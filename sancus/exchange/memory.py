@@ -21,12 +21,12 @@ class Memory:
         """`encoders` own the residuals, if they keep any."""
         self.history = History()
         self.drift = DriftMeter()
-        self.encoders = encoders
+        self._encoders = encoders
 
     def stores(self) -> dict[str, History]:
         """Every store by its name."""
         stores = {"history": self.history, "drift/sent": self.drift.sent, "drift/seen": self.drift.seen}
-        for side, encoder in self.encoders.items():
+        for side, encoder in self._encoders.items():
             for receiver, residual in (encoder.residuals or {}).items():
                 stores[f"residual/{side}/{receiver}"] = residual
         return stores
@@ -36,7 +36,7 @@ class Memory:
         kind, *where = name.split("/")
         if kind == "residual":
             side, receiver = DIRECTIONS[DIRECTIONS.index(where[0])], int(where[1])
-            residuals = self.encoders[side].residuals
+            residuals = self._encoders[side].residuals
             assert residuals is not None, "residuals belong to error feedback"
             return residuals.setdefault(receiver, History())
         return self.stores()[name]
@@ -44,4 +44,4 @@ class Memory:
     @property
     def residual_bytes(self) -> int:
         """Memory of what error feedback keeps."""
-        return sum(encoder.nbytes for encoder in self.encoders.values())
+        return sum(encoder.nbytes for encoder in self._encoders.values())
