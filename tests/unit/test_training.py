@@ -449,8 +449,10 @@ def test_a_bill_adds_up() -> None:
         "probe_bytes": 0,
         "sends": 4,
         "skips": 4,
+        "all_bytes": 201 + 10 + 22,
     }
     assert plain["per_epoch"]["wire_bytes"] == 201 / 4
+    assert plain["per_epoch"]["all_bytes"] == 233 / 4
     assert plain["payload_matrix"] == [[0, 100], [101, 0]]
     assert [(s["layer"], s["direction"], s["owner"]) for s in plain["streams"]] == [
         (0, "backward", 0),
