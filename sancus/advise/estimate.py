@@ -117,7 +117,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     dtype = getattr(torch, config.training.dtype)
     streams: dict[tuple[int, str], float] = {}
-    received, messages = np.zeros(ranks), 0.0
+    received, payloads = np.zeros(ranks), 0.0
     for (layer, direction), width in columns.items():
         codec: Codec = build("codec", CODECS, codecs[direction])
         rows = crossing if direction == "forward" else backward_rows(crossing, plan)
@@ -125,7 +125,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
         sent = drawn * wire_bytes(codec, rows, width, dtype) * np.array(share)  # column j is owner j's
         streams[layer, direction] = float(sent.sum())
         received += sent.sum(axis=1)
-        messages += float(((rows > 0) * np.array(share)).sum())
+        payloads += float(((rows > 0) * np.array(share)).sum())
     history = sum(
         crossing.sum(axis=1).max() * width * dtype.itemsize
         for (_, direction), width in columns.items()
@@ -149,7 +149,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     messages = (len(columns) * (ranks - 1) + 2 * (ranks - 1)) if ranks > 1 else 0
     comm = messages * machine.latency + (received.max() + reduced) / machine.link
     used = Counter(direction for _, direction in columns)
-    agreed = agreement_bytes(ranks, messages, used, policies, factors.agree)
+    agreed = agreement_bytes(ranks, payloads, used, policies, factors.agree)
     summed = parameter_bytes(values, ranks, dtype.itemsize)
     return Estimate(ranks, streams, memory, compute, float(comm), summed, agreed)
 
