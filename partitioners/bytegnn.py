@@ -1,10 +1,15 @@
 """Partitioner `bytegnn`: neighbourhood blocks, assigned by cross edges and the balance of the splits.
 
 C. Zheng and others, "ByteGNN: efficient graph neural network training at large scale", VLDB 2022, Algorithm
-2. A block is what a K-hop search from a training, validation or test node reaches first. Blocks are assigned
-from the largest on, each to the part `j` with the highest `CE[j] · BS[j]`: `CE[j]` are its edges to `P_j`
-over `|P_j|`, and `BS[j] = 1 − α |P_j(train)| / C(train) − β |P_j(val)| / C(val) − γ |P_j(test)| / C(test)`,
-where `C` is an equal share.
+2. A block is what a K-hop search from a training, validation or test node reaches first. Each block goes to
+the part `j` with the highest `CE[j] · BS[j]`: `CE[j]` are its edges to `P_j` over `|P_j|`, and
+`BS[j] = 1 − α |P_j(train)| / C(train) − β |P_j(val)| / C(val) − γ |P_j(test)| / C(test)`, where `C` is an
+equal share.
+
+Blocks come "in descending order of max{|V(train)|, |V(val)|, |V(test)|}", so that small ones fill up what
+large ones left. But a centre keeps its own block id, so every block holds exactly one node of a split, and
+this order alone is no order at all. Ties are broken by rows: the block with most rows comes first, and of
+equal ones that of the first centre.
 
 The paper leaves open what happens where no part has an edge to a block (then the best balanced takes it), to
 nodes that no search reaches (each is a block of its own), and how far the product may leave balance: here no
@@ -79,7 +84,7 @@ class ByteGnn:
         room = np.maximum(ROOM * kinds.sum(axis=0) / parts, 1)
         members = np.full(len(block), -1, np.int64)
         loads = np.zeros((parts, content.shape[1]))
-        for number in np.argsort(-content[:, :-1].max(axis=1), kind="stable"):
+        for number in _largest_first(content):
             inside = order[firsts[number] : firsts[number + 1]]
             crossing = np.zeros(parts)
             for node in inside:
@@ -103,6 +108,14 @@ class ByteGnn:
         share = np.maximum(kinds.sum(axis=0) / parts, 1e-9)
         penalties: npt.NDArray[np.float64] = weights / weights.sum() / share
         return penalties
+
+
+def _largest_first(content: Ids) -> Ids:
+    """Numbers of the blocks: most nodes of one split first, then most rows, then the first number.
+
+    `content [blocks, 4]` are a block's training, validation and test nodes, and its rows.
+    """
+    return np.lexsort((-content[:, -1], -content[:, :-1].max(axis=1))).astype(np.int64)
 
 
 def neighbourhood_blocks(

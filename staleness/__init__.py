@@ -9,6 +9,7 @@ POLICIES: dict[str, str] = {
     "epoch-fixed": f"{__name__}.epoch_fixed:EpochFixed",
     "epoch-adaptive": f"{__name__}.epoch_adaptive:EpochAdaptive",
     "pipelined": f"{__name__}.pipelined:Pipelined",
+    "periodic": f"{__name__}.periodic:Periodic",
     "variation-gap": f"{__name__}.variation_gap:VariationGap",
     "never": f"{__name__}.never:Never",
     "drop": f"{__name__}.drop:Drop",

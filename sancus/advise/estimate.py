@@ -1,10 +1,10 @@
 """What a run will need, before anything is trained: memory a rank, bytes an epoch, seconds an epoch.
 
 Bytes are exact: the rows that the plan sends between every pair of parts, in the columns that each stream
-has, as the codec writes them. Memory is counted from the same numbers with measured costs an entry and a
-value. Seconds are an α-β model: the busiest rank's operations over the machine's speed, plus a latency a
-message and its bytes over the link. It leaves out stragglers, overlap and contention: read it as an order,
-and ratios between ranks as trends.
+has, as the codec writes them; where a plan draws its rows, the mean over draws. Memory is counted from the
+same numbers with measured costs an entry and a value. Seconds are an α-β model: the busiest rank's operations
+over the machine's speed, plus a latency a message and its bytes over the link. It leaves out stragglers,
+overlap and contention: read it as an order, and ratios between ranks as trends.
 
 For models that aggregate once a layer (the widths `f_0 … f_L` are all that is known of them).
 """
@@ -12,6 +12,7 @@ For models that aggregate once a layer (the widths `f_0 … f_L` are all that is
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,10 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sancus.advise.overhead import agreement_bytes, parameter_bytes
 from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
 from sancus.codecs.base import Codec
-from sancus.comm.ledger import DIRECTIONS
+from sancus.comm.ledger import DIRECTIONS, Direction
+from sancus.config.kinds import KINDS
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.exchange.savings import Savings
@@ -33,10 +36,11 @@ from sancus.graphs.graph import Graph
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Assignment
 from sancus.partitioners.quality import payload_matrix
-from sancus.plans import PLANS, plan_for
-from sancus.plugins import build
+from sancus.plans import PLANS, changes, plan_for
+from sancus.plugins import build, load, parse, settings_of
 from sancus.shards.partition import assign_nodes
 from sancus.staleness import POLICIES
+from sancus.staleness.base import Policy
 
 Counts = npt.NDArray[np.int64]
 
@@ -71,11 +75,18 @@ class Estimate:
     memory: dict[str, float]  # part -> bytes
     compute_seconds: float
     comm_seconds: float
+    parameter_bytes: float = 0.0  # an epoch, of all ranks
+    agreement_bytes: float = 0.0
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes that all ranks together send in an epoch."""
+        """Payload bytes that all ranks together send in an epoch."""
         return sum(self.streams.values())
+
+    @property
+    def all_bytes(self) -> float:
+        """Payloads, parameters and agreement of an epoch, without evaluation."""
+        return self.wire_bytes + self.parameter_bytes + self.agreement_bytes
 
     @property
     def memory_bytes(self) -> float:
@@ -94,29 +105,31 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     factors = config.factors
     partitioner = build("partitioner", PARTITIONERS, factors.partitioner)
     assignment = assign_nodes(partitioner, graph, ranks, factors.partitioner)
-    plan = plan_for(factors.plan, linear=True)
-    if plan not in PLANS:
-        raise UserError(f"--plan {plan}: only {', '.join(PLANS)} can be estimated")
+    plan, drawn = rows_of_plan(plan_for(factors.plan, linear=True))
     crossing = payload_matrix(graph.adjacency, assignment, ranks, plan)
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
     widths = config.shape.widths(graph.feature_count, graph.classes)
-    columns = stream_columns(widths, savings)
-    policies = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
+    specs = dict(zip(DIRECTIONS, (factors.staleness, factors.backward), strict=True))
+    policies: dict[Direction, Policy] = {
+        side: build("policy", POLICIES, spec) for side, spec in specs.items()
+    }
+    columns = stream_columns(widths, savings, policies)
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     dtype = getattr(torch, config.training.dtype)
     streams: dict[tuple[int, str], float] = {}
-    received = np.zeros(ranks)
+    received, payloads = np.zeros(ranks), 0.0
     for (layer, direction), width in columns.items():
         codec: Codec = build("codec", CODECS, codecs[direction])
         rows = crossing if direction == "forward" else backward_rows(crossing, plan)
-        share = [share_sent(policies[direction], ranks, owner, layer, direction) for owner in range(ranks)]
-        sent = wire_bytes(codec, rows, width, dtype) * np.array(share)  # column j is owner j's
+        share = [share_sent(specs[direction], ranks, owner, layer, direction) for owner in range(ranks)]
+        sent = drawn * wire_bytes(codec, rows, width, dtype) * np.array(share)  # column j is owner j's
         streams[layer, direction] = float(sent.sum())
         received += sent.sum(axis=1)
+        payloads += float(((rows > 0) * np.array(share)).sum())
     history = sum(
         crossing.sum(axis=1).max() * width * dtype.itemsize
         for (_, direction), width in columns.items()
-        if build("policy", POLICIES, policies[direction]).max_age
+        if policies[direction].max_age
     )
     rows, entries = _sizes(graph, assignment, ranks)
     values = sum(a * b + b for a, b in pairwise(widths))
@@ -135,7 +148,22 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     reduced = 2 * (ranks - 1) / ranks * values * dtype.itemsize
     messages = (len(columns) * (ranks - 1) + 2 * (ranks - 1)) if ranks > 1 else 0
     comm = messages * machine.latency + (received.max() + reduced) / machine.link
-    return Estimate(ranks, streams, memory, compute, float(comm))
+    used = Counter(direction for _, direction in columns)
+    agreed = agreement_bytes(ranks, payloads, used, policies, factors.agree)
+    summed = parameter_bytes(values, ranks, dtype.itemsize)
+    return Estimate(ranks, streams, memory, compute, float(comm), summed, agreed)
+
+
+def rows_of_plan(spec: str) -> tuple[str, float]:
+    """The plan whose rows cross under a plan of ours, and the share of them that does on average."""
+    parsed = parse("plan", PLANS, spec)
+    if parsed.name not in PLANS:
+        raise UserError(f"--plan {spec}: only {', '.join(PLANS)} can be estimated")
+    target = load("plan", parsed)
+    if not changes(target):
+        return parsed.name, 1.0
+    settings = settings_of("plan", parsed, KINDS["plan"].fills(target))
+    return target.subset_of, target.share(**settings)
 
 
 def wire_bytes(codec: Codec, rows: Counts, columns: int, dtype: torch.dtype) -> npt.NDArray[np.float64]:
@@ -168,7 +196,8 @@ def parse_rate(text: str) -> float:
 def table(estimates: Sequence[Estimate]) -> list[list[str]]:
     """Rows to print; the first is the head."""
     parts = list(estimates[0].memory)
-    head = ["ranks", "memory a rank", *parts, "bytes an epoch", "seconds", "compute", "communication"]
+    sizes = ("all bytes an epoch", "payload alone", "parameters", "agreement")
+    head = ["ranks", "memory a rank", *parts, *sizes, "seconds", "compute", "communication"]
     rows = [head]
     for row in estimates:
         seconds = (row.compute_seconds + row.comm_seconds, row.compute_seconds, row.comm_seconds)
@@ -177,7 +206,8 @@ def table(estimates: Sequence[Estimate]) -> list[list[str]]:
                 str(row.ranks),
                 f"{row.memory_bytes / 1e6:,.0f} MB",
                 *(f"{row.memory[part] / 1e6:,.0f}" for part in parts),
-                f"{row.wire_bytes:,.0f}",
+                *(f"{size:,.0f}" for size in (row.all_bytes, row.wire_bytes, row.parameter_bytes)),
+                f"{row.agreement_bytes:,.0f}",
                 *(f"{value:.3g}" for value in seconds),
             ]
         )
@@ -185,7 +215,7 @@ def table(estimates: Sequence[Estimate]) -> list[list[str]]:
 
 
 def stream_table(estimates: Sequence[Estimate]) -> list[list[str]]:
-    """Bytes an epoch of every stream, a column for each number of ranks."""
+    """Payload bytes an epoch of every stream, a column for each number of ranks."""
     keys = sorted({key for row in estimates for key in row.streams})
     head = ["layer", "direction", *(f"{row.ranks} ranks" for row in estimates)]
     return [

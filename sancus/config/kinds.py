@@ -6,7 +6,7 @@ a new plug-in of a kind is one line in that kind's own table. Imports no torch: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -90,4 +90,14 @@ def try_spec(name: str, spec: str) -> None:
     if kind.tried == "made":
         build(name, kind.table, spec)
     elif kind.tried == "settings" and (parsed.settings or parsed.name not in kind.table):
-        settings_of(name, parsed, kind.fills(load(name, parsed)))
+        target = load(name, parsed)
+        settings = settings_of(name, parsed, kind.fills(target))
+        _check(f"{name} {spec!r}", target, settings)
+
+
+def _check(what: str, target: type[Any], settings: Mapping[str, Any]) -> None:
+    """Ask a class that only a run can make about its settings, by its static `check_settings`, if any."""
+    try:
+        getattr(target, "check_settings", dict)(**settings)
+    except ValueError as error:
+        raise UserError(f"{what}: {error}") from error

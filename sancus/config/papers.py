@@ -5,6 +5,7 @@ from __future__ import annotations
 CAGNET = "Tripathy et al., SC 2020 (CAGNET)"
 SANCUS = "Peng et al., PVLDB 2022 (SANCUS)"
 PIPEGCN = "Wan et al., ICLR 2022 (PipeGCN)"
+BNS = "Wan et al., MLSys 2022 (BNS-GCN)"
 SYLVIE = "Zhang et al., 2023 (Sylvie)"
 SUPERGCN = "Zhuang et al., 2024 (SuperGCN)"
 DIGEST = "Chai et al., 2022 (DIGEST)"
@@ -19,11 +20,13 @@ PAPERS: dict[tuple[str, str], str] = {
     ("plan", "block"): CAGNET,
     ("plan", "halo"): SYLVIE,
     ("plan", "prepost"): SUPERGCN,
+    ("plan", "drawn"): BNS,
     ("policy", "always"): CAGNET,
     ("policy", "epoch-fixed"): f"{SANCUS}, Definition 1",
     ("policy", "epoch-adaptive"): f"{SANCUS}, Definition 2",
     ("policy", "variation-gap"): f"{SANCUS}, Definition 3",
     ("policy", "pipelined"): PIPEGCN,
+    ("policy", "periodic"): f"{DIGEST}, §3.2",
     ("policy", "drop"): LLCG,
     ("codec", "int2"): SUPERGCN,
     ("codec", "int1"): SYLVIE,
@@ -41,6 +44,7 @@ PAPERS: dict[tuple[str, str], str] = {
     ("preset", "sancus-h"): SANCUS,
     ("preset", "skipg"): SANCUS,
     ("preset", "pipegcn"): PIPEGCN,
+    ("preset", "bns"): BNS,
     ("preset", "sylvie-s"): SYLVIE,
     ("preset", "sylvie-a"): SYLVIE,
     ("preset", "supergcn"): SUPERGCN,

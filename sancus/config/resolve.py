@@ -130,8 +130,23 @@ def changed_on_resume(before: Mapping[str, Any], now: Mapping[str, Any]) -> list
     return sorted(name for name in fixed if old.get(name) != new.get(name))
 
 
+def _of_a_run(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a run of any version of ours.
+
+    One that the version did not have counts as its default, which does what was done then: not as what the
+    run's preset sets today.
+    """
+    return flatten(Config().to_dict()) | modern(flatten(settings))
+
+
+def _is_record(settings: Mapping[str, Any]) -> bool:
+    """Whether a run wrote these settings down, not a person, who may leave some out: no section lacks."""
+    sections = [name for name, value in Config().to_dict().items() if isinstance(value, Mapping)]
+    return all(isinstance(settings.get(name), Mapping) for name in sections)
+
+
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a `run.json`, or in a file that holds nothing else."""
+    """The settings in a `run.json`, or in a file that holds nothing else: that need not have all of them."""
     try:
         content = json.loads(path.read_text())
     except OSError as error:
@@ -143,15 +158,14 @@ def read_config(path: Path) -> dict[str, Any]:
     settings = content.get("config", content) if isinstance(content, dict) else None
     if not isinstance(settings, dict):
         raise UserError(f"--config {path}: holds no settings; give the run.json of a run")
-    return settings
+    return _of_a_run(settings) if _is_record(settings) else settings
 
 
 def settings_of_run(directory: Path) -> dict[str, Any]:
     """What the newest readable checkpoint of a run was made with; damage is reported when it is loaded."""
     for state in sorted(directory.glob("checkpoint/epoch-*/state.json"), reverse=True):
         try:
-            settings: dict[str, Any] = json.loads(state.read_text())["extra"]["config"]
-            return settings
+            return _of_a_run(json.loads(state.read_text())["extra"]["config"])
         except (OSError, ValueError, LookupError, TypeError):
             continue
     return {}

@@ -38,14 +38,17 @@ LONGEST_TIMEOUT = 1e6  # seconds; transports count milliseconds in machine words
 
 @dataclass(frozen=True)
 class FactorSettings:
-    """The five factors of the traffic, and the exact savings."""
+    """The five factors of the traffic, and the exact savings.
+
+    Those are exact where rows are fresh and in full precision; elsewhere see `docs/composition.md`.
+    """
 
     partitioner: str = "metis"
     """Who owns which rows: a partitioner, e.g. metis:seed=1."""
     row_order: Literal["auto", "given", "rcm", "metis"] = "auto"
     """Rows inside a block: as given, or reordered for the cache; auto: by metis where the hit rate rises."""
     plan: str = AUTO
-    """Which rows cross a cut: block, halo, prepost, or auto: prepost for models that only sum, else halo."""
+    """Rows that cross a cut: block, halo, prepost, drawn:rate=0.1; auto: prepost for models that only sum."""
     staleness: str = "always"
     """Policy for embeddings: must they cross now?"""
     backward: str = "always"
@@ -65,11 +68,11 @@ class FactorSettings:
     clip: float | None = None
     """Clip every rank's gradient rows to an L2 norm of √p times this, before they are sent."""
     reuse_input: bool = True
-    """Exact saving: what the first layer needs of the constant features crosses once."""
-    order: Literal["auto", "aggregate-first", "transform-first"] = "auto"
-    """Exact saving (auto): send the narrower of H and HW."""
+    """Exact saving: features cross once. Dropout of dense ones then falls on ÂX, and learns more slowly."""
+    order: Literal["auto", "aggregate-first", "aggregate-kept", "transform-first"] = "auto"
+    """Send H or HW; auto: the narrower, exact for fresh rows in full precision; with --backward drop: H."""
     skip_input_gradient: bool = True
-    """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
+    """Exact saving, always: no gradient of the features, so no backward traffic for the first layer."""
     kernel: str = field(default="auto", metadata=FREE)
     """Sparse product: auto (native where its library loads, else torch), native, torch or torch-sparse."""
 

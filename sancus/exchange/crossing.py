@@ -19,6 +19,7 @@ from sancus.comm.group import Group
 from sancus.comm.ledger import Direction, Stream
 from sancus.errors import UserError
 from sancus.exchange.agreement import Agree, Agreement
+from sancus.exchange.codec_error import ErrorGauge
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Recall, Use
 from sancus.exchange.drift import DriftMeter
@@ -83,9 +84,12 @@ class Crossing:
             for side, codec in codecs.items()
         }
         self.memory = Memory(encoders)
+        self.gauge = ErrorGauge()
         self._group = group
         self._device = device
-        self._deliveries = {side: Delivery(group, coder, self.health) for side, coder in encoders.items()}
+        self._deliveries = {
+            side: Delivery(group, coder, self.health, self.gauge) for side, coder in encoders.items()
+        }
         self._exact_delivery = Delivery(group, Encoder(FullPrecision()), self.health)
         self._pending: dict[tuple[int, Direction], Arrivals] = {}  # under way since the last use
 
@@ -94,6 +98,7 @@ class Crossing:
         self.health.check_over()
         self.decisions.begin_epoch()
         self.agreement.begin_epoch()
+        self.gauge.begin_epoch()
 
     def absent(self, direction: Direction) -> bool:
         """Whether remote rows count as zero in the present pass."""
@@ -195,11 +200,11 @@ class Crossing:
     def state(self) -> State:
         """Everything that a checkpoint keeps. What travels in the background is waited for first."""
         self.drain()
-        return save(self.memory, self.decisions, self.agreement)
+        return save(self.memory, self.decisions, self.agreement, self.gauge)
 
     def restore(self, state: State) -> None:
         """Go on where another process stopped, before anything is sent here."""
-        load(state, self.memory, self.decisions, self.agreement, self._device)
+        load(state, self.memory, self.decisions, self.agreement, self.gauge, self._device)
 
 
 def move(

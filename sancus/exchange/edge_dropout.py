@@ -6,6 +6,8 @@ they cross once, when they are first needed, and are counted as agreement.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from sancus.comm.group import Group
@@ -15,6 +17,8 @@ from sancus.exchange.dropout import DropoutKey, edge_factors
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Leg
 from sancus.plans.maps import Pick
+
+Present = Callable[[torch.Tensor], torch.Tensor]  # own and all received rows -> those of this pass
 
 
 class EdgeDropout:
@@ -38,18 +42,19 @@ class EdgeDropout:
         """The user's ids of own and received rows, `[n_i + r_i]`."""
         return torch.cat([self._own, *self._received])
 
-    def thinned(self, heads: int, share: float, key: DropoutKey) -> EdgeFactors:
-        """Factors `[nnz, heads]`, 0 or `1 / (1 − share)`, of own rows over an owner's columns or all."""
-        return lambda owner, matrix: self._factors(owner, matrix, heads, share, key)
+    def thinned(self, heads: int, share: float, key: DropoutKey, present: Present) -> EdgeFactors:
+        """Factors `[nnz, heads]`, 0 or `1 / (1 − share)`, of own rows over an owner's columns or all.
 
-    def _factors(
-        self, owner: int, matrix: SparseMatrix, heads: int, share: float, key: DropoutKey
-    ) -> torch.Tensor:
-        if owner == self._rank:
-            sources = self._own
-        elif owner == ALL:  # those of all, or, where other rows are absent, the own ones
-            sources = self.columns()[: matrix.shape[1]]
-        else:
-            sources = self._received[owner]
-        ends = self._own[matrix.row_of_entries()], sources[matrix.csr.col.to(torch.int64)]
-        return edge_factors(*ends, heads, share, key, matrix.dtype)
+        `present` keeps, of own and received rows, those that take part in this pass.
+        """
+
+        def factors(owner: int, matrix: SparseMatrix) -> torch.Tensor:
+            sources = present(self.columns()) if owner == ALL else self._of(owner)
+            ends = self._own[matrix.row_of_entries()], sources[matrix.csr.col.to(torch.int64)]
+            return edge_factors(*ends, heads, share, key, matrix.dtype)
+
+        return factors
+
+    def _of(self, owner: int) -> torch.Tensor:
+        """The user's ids of an owner's rows."""
+        return self._own if owner == self._rank else self._received[owner]

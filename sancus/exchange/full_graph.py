@@ -18,13 +18,15 @@ from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate, c
 from sancus.exchange.attention import BlockAttention, attend_rows
 from sancus.exchange.clean_pass import REFUSAL, make_clean_pass
 from sancus.exchange.constant_input import ConstantInput
+from sancus.exchange.crossing import Crossing
 from sancus.exchange.labels import LabelInput, Labelled
 from sancus.exchange.mover import Mover
 from sancus.exchange.noise import Noise
-from sancus.exchange.order import ProductOrder, product_order
+from sancus.exchange.order import ProductOrder, is_one_way, product_order
 from sancus.exchange.savings import Savings
 from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
+from sancus.exchange.timing import time_way_back
 from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Rowlike, Summed
@@ -93,7 +95,7 @@ class FullGraph:
         clean = None if clean is None else _dense(clean, self.savings)
         if weight is None:
             return aggregate(self.mover, layer, h, clean)
-        if h.requires_grad and self.savings.order == "aggregate-first":
+        if h.requires_grad and self.savings.order == "aggregate-first" and not _one_way(self.crossing):
             result = AggregateThenTransform.apply(self.mover, layer, h, weight, clean)
             return result
         return aggregate(self.mover, layer, h, clean) @ weight
@@ -104,6 +106,7 @@ class FullGraph:
         """Own rows, then the rows that other owners sent: `[n_i + r_i, f]`, the columns of `local_rows`.
 
         With a `weight [f_in, f_out]`, rows of `h W`. Where a plan picks rows, those of the input cross once.
+        Rows that are constants cross as they are, and meet the `W` of now at the receiver (DIGEST eq. 5).
         """
         rows, crossed = self._gathered(h, layer, dropout, weight)
         return clip(self.mover, rows) if crossed else rows
@@ -123,20 +126,25 @@ class FullGraph:
 
         `h [n_i, f_in]`, `weight [f_in, heads·d]` to `[n_i, heads·d]`. `query` makes `[n_i, k]` of the own
         values, `scorer` keys of all values and the score of an edge. `edge_dropout` falls on `α`. Where
-        blocks come owner after owner, they are used as they come: see `sancus.exchange.attention`.
+        blocks come owner after owner, they are used as they come (see `sancus.exchange.attention`), unless
+        they are constants: those are kept, as the gradient of `W` needs them.
         """
         _check_rows(self.plan)
         factors = self.noise.edge_factors(layer, edge_dropout, scorer.heads)
-        if not self.plan.forward.broadcast:
-            rows, crossed = self._gathered(h, layer, dropout, weight)
-            result = attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
-            return clip(self.mover, result) if crossed else result
-        values, clean = self._values(h, layer, dropout, weight)
-        blocks = BlockStream(self.mover, layer, clean)
-        return clip(
-            self.mover,
-            BlockAttention.apply(blocks, scorer, factors, values, query(values), *scorer.parameters()),
-        )
+        if not self.plan.forward.broadcast or _one_way(self.crossing):
+            values, crossed = self._gathered(h, layer, dropout, weight)
+            with self.group.stopwatch.at("aggregation"):
+                own = query(values[: len(self.nodes)])
+                result = attend_rows(self.local_rows, own, values, scorer, factors)
+        else:
+            values, clean = self._values(h, layer, dropout, weight)
+            crossed, blocks = True, BlockStream(self.mover, layer, clean)
+            with self.group.stopwatch.at("aggregation"):
+                result = BlockAttention.apply(
+                    blocks, scorer, factors, values, query(values), *scorer.parameters()
+                )
+        time_way_back(self.group.stopwatch, values, result)
+        return clip(self.mover, result) if crossed else result
 
     def transform(self, h: Rowlike, layer: int, weight: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         """`dropout(h) W [n_i, f_out]` of own rows, with the mask of this layer; no dropped copy is kept."""
@@ -173,7 +181,10 @@ class FullGraph:
         """What `rows` returns, before its gradient is clipped; and whether the rows of others cross now."""
         _check_rows(self.plan)
         if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
-            return self._constant.rows(layer, weight, dropout), False
+            return self.mover.current.present(self._constant.rows(layer, weight, dropout)), False
+        if weight is not None and _one_way(self.crossing):
+            rows, crossed = self._gathered(h, layer, dropout, None)
+            return rows @ weight, crossed
         values, clean = self._values(h, layer, dropout, weight)
         return Rows.apply(self.mover, layer, values, clean), True
 
@@ -188,6 +199,7 @@ class FullGraph:
             *weight.shape,
             training=torch.is_grad_enabled(),
             input_gradient=differentiable or not self.savings.skip_input_gradient,
+            one_way=_one_way(self.crossing),
         )
         if training:
             self._orders[layer] = order
@@ -204,6 +216,11 @@ class FullGraph:
             return _dense(dropped, self.savings), plain
         values = self.transform(h, layer, weight, dropout)
         return values, None if clean is None else (clean @ weight).detach()
+
+
+def _one_way(crossing: Crossing) -> bool:
+    """Whether the rows of others are constants in the present pass: no gradient of them returns."""
+    return is_one_way(crossing.policies) and not crossing.clock.exact
 
 
 def _check_rows(plan: Plan) -> None:

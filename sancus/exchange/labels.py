@@ -1,8 +1,9 @@
 """Label propagation (SuperGCN §3; Shi et al. 2020): labels of some training nodes are part of the input.
 
 The input becomes `X + M Y E`: `Y [N, C]` has the labels of the training nodes, `E [C, F]` is learned, and `M`
-keeps a share of the nodes, drawn anew every epoch; the other training nodes carry the loss. At evaluation all
-training labels are in, and what is scored never is.
+keeps a share of the nodes; the other training nodes carry the loss. `M` is drawn once, before training
+(SuperGCN), or anew every epoch (Shi et al.). At evaluation all training labels are in, and what is scored
+never is.
 
 Which nodes show their labels is a hash of (seed, epoch, node), so a receiver knows it for its copies too. `Y`
 is constant: like a sparse `X` it crosses once, and no epoch sends a label.
@@ -20,6 +21,7 @@ from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Summed
 
 LAYER = -1  # of the hash: no layer draws with this number
+FIRST_EPOCH = 0
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class LabelDraw:
     rate: float
     seed: int
     epoch: int
+
+    @classmethod
+    def at(cls, epoch: int, rate: float, seed: int, *, once: bool) -> LabelDraw:
+        """That of an epoch; `once`: the draw of the first epoch is that of all epochs."""
+        return cls(rate, seed, FIRST_EPOCH if once else epoch)
 
     def shown(self, nodes: torch.Tensor) -> torch.Tensor:
         """`[n]` bool, for the user's ids `nodes [n]`."""
@@ -59,14 +66,18 @@ class Labelled(Summed):
 class LabelInput:
     """The labels of the own training rows, as an input of the model."""
 
-    def __init__(self, labels: ConstantRows, seed: int) -> None:
-        """`labels` are rows `Y [n_i, C]` with a 1 for each label; those of other nodes are empty."""
+    def __init__(self, labels: ConstantRows, seed: int, *, once: bool = False) -> None:
+        """`labels` are rows `Y [n_i, C]` with a 1 for each label; those of other nodes are empty.
+
+        `once`: the draw of the first epoch is that of all epochs.
+        """
         self._labels = labels
         self._seed = seed
+        self._once = once
 
     def draw(self, rate: float, epoch: int) -> LabelDraw:
         """Which nodes show their labels in this epoch; a loss must leave them out."""
-        return LabelDraw(rate, self._seed, epoch)
+        return LabelDraw.at(epoch, rate, self._seed, once=self._once)
 
     def added_to(self, x: torch.Tensor | SparseMatrix, embedding: torch.Tensor, draw: LabelDraw) -> Labelled:
         """`X + M Y E` for `x [n_i, F]` and `embedding [C, F]`."""

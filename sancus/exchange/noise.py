@@ -61,7 +61,7 @@ class Noise:
         share = self.share_now(share)
         if not share:
             return None
-        return self._edge_dropout().thinned(heads, share, self.key(layer))
+        return self._edge_dropout().thinned(heads, share, self.key(layer), self._mover.current.present)
 
     def columns(self) -> torch.Tensor:
         """The user's ids of own and received rows, `[n_i + r_i]`; they cross when they are first needed."""

@@ -1,4 +1,8 @@
-"""The exact savings: ways to send less that change no number of the result (`docs/design.md`)."""
+"""The exact savings: ways to send less that change no number where rows are fresh and in full precision.
+
+Under staleness or a codec they decide what is remembered or rounded, and dropout on a reused dense input
+falls on `Â X`: see `docs/composition.md`.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ import torch
 
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.exchange.agreement import Agreement
+from sancus.exchange.codec_error import ErrorGauge, Measurement
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.memory import Memory
 
@@ -37,7 +38,7 @@ class State:
     decisions: npt.NDArray[np.int8] | None = None
 
 
-def save(memory: Memory, decisions: Decisions, agreement: Agreement) -> State:
+def save(memory: Memory, decisions: Decisions, agreement: Agreement, gauge: ErrorGauge) -> State:
     """Everything of one rank, when nothing is under way any more."""
     tensors: dict[str, torch.Tensor] = {}
     versions: dict[str, int] = {}
@@ -54,12 +55,21 @@ def save(memory: Memory, decisions: Decisions, agreement: Agreement) -> State:
         "measured": [
             [epoch, write_stream(stream), drift] for (epoch, stream), drift in agreement.measured.items()
         ],
+        "codec_errors": [
+            [epoch, write_stream(stream), one.error, one.noise]
+            for (epoch, stream), one in gauge.measured.items()
+        ],
     }
     return State(tensors, plain, decisions.as_array())
 
 
 def load(
-    state: State, memory: Memory, decisions: Decisions, agreement: Agreement, device: torch.device
+    state: State,
+    memory: Memory,
+    decisions: Decisions,
+    agreement: Agreement,
+    gauge: ErrorGauge,
+    device: torch.device,
 ) -> None:
     """Put it where nothing was sent yet; what only older checkpoints have is ignored.
 
@@ -78,6 +88,8 @@ def load(
     agreement.drift |= {read_stream(stream): drift for stream, drift in plain.get("drift", {}).items()}
     for epoch, stream, drift in plain.get("measured", []):
         agreement.measured[epoch, read_stream(stream)] = drift
+    for epoch, stream, error, noise in plain.get("codec_errors", []):
+        gauge.note(read_stream(stream), epoch, Measurement(error, noise))
     if state.decisions is not None:
         decisions.restore(state.decisions)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from sancus.comm.ledger import Direction
-from sancus.exchange.order import columns_that_cross
+from sancus.exchange.order import columns_that_cross, is_one_way
 from sancus.exchange.savings import Savings
 from sancus.plans.base import Plan
 from sancus.staleness.base import Policy
@@ -18,7 +18,7 @@ from sancus.staleness.base import Policy
 Columns = dict[tuple[int, Direction], int]
 
 
-def stream_columns(widths: Sequence[int], savings: Savings) -> Columns:
+def stream_columns(widths: Sequence[int], savings: Savings, policies: Mapping[Direction, Policy]) -> Columns:
     """Columns of every stream that is used in each epoch, by layer and direction (`docs/design.md`)."""
     columns: Columns = {}
     for layer, (f_in, f_out) in enumerate(pairwise(widths)):
@@ -26,7 +26,7 @@ def stream_columns(widths: Sequence[int], savings: Savings) -> Columns:
             continue
         needs_gradient = layer > 0 or not savings.skip_input_gradient
         columns[layer, "forward"], backward = columns_that_cross(
-            savings.order, f_in, f_out, input_gradient=needs_gradient
+            savings.order, f_in, f_out, input_gradient=needs_gradient, one_way=is_one_way(policies)
         )
         if backward:
             columns[layer, "backward"] = backward

@@ -80,6 +80,25 @@ class SparseMatrix:
         matrix.__dict__["transposition"] = self.transposition
         return matrix
 
+    def weighted_columns(self, weight: torch.Tensor) -> SparseMatrix:
+        """Every column times its `weight [n]`, those of weight 0 left out: `[m, k]`.
+
+        Its transpose is made along, from that of this matrix, so that nothing is sorted again.
+        """
+        csr, flipped, present = self.csr, self.transposed.csr, weight != 0
+        shape = (self.shape[0], int(present.sum()))
+        place = present.cumsum(0) - 1  # the number that a column gets
+        column = csr.col.to(torch.int64)
+        keep = present[column]
+        column = column[keep]
+        thin = Csr(_starts(keep)[csr.crow], place[column], csr.value[keep] * weight[column], shape)
+        row = row_of_entries(flipped.crow)
+        keep = present[row]
+        lengths = (flipped.crow[1:] - flipped.crow[:-1])[present]
+        crow = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        values = flipped.value[keep] * weight[row[keep]]
+        return with_transpose(thin, Csr(crow, flipped.col[keep], values, shape[::-1]), self.kernel)
+
     def row_of_entries(self) -> torch.Tensor:
         """The row of each stored entry, `[nnz]`."""
         return row_of_entries(self.csr.crow)
@@ -120,6 +139,11 @@ def with_transpose(csr: Csr, transpose: Csr, kernel: Kernel) -> SparseMatrix:
     matrix = SparseMatrix(csr, kernel)
     matrix.__dict__["transposed"] = SparseMatrix(transpose, kernel)
     return matrix
+
+
+def _starts(keep: torch.Tensor) -> torch.Tensor:
+    """`[nnz + 1]`: how many of the entries before each one stay, for `keep [nnz]`."""
+    return torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.cumsum(0)])
 
 
 class _Product(torch.autograd.Function):

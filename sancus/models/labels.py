@@ -12,8 +12,8 @@ from sancus.models.neighbourhood import Neighbourhood
 class WithLabels(nn.Module):
     """Any model, on `X + M Y E`: embedded labels of a share of the training nodes are added to the input.
 
-    In training a share `rate` of the training nodes, drawn anew every epoch, shows its labels, and the loss
-    is taken of the others. In evaluation all of them do.
+    In training a share `rate` of the training nodes shows its labels, and the loss is taken of the others.
+    In evaluation all of them do.
     """
 
     widths: list[int] | None = None

@@ -5,6 +5,7 @@ PLANS: dict[str, str] = {
     "block": "sancus.plans.block:Block",
     "halo": "sancus.plans.halo:Halo",
     "prepost": "sancus.plans.prepost:Prepost",
+    "drawn": "sancus.plans.drawn:Drawn",
 }
 
 
@@ -13,3 +14,8 @@ def plan_for(plan: str, *, linear: bool) -> str:
     if plan != AUTO:
         return plan
     return "prepost" if linear else "halo"
+
+
+def changes(plan: object) -> bool:
+    """Whether a plan, or its class, sends other rows in every epoch: see `sancus.plans.base.ChangingPlan`."""
+    return callable(getattr(plan, "at", None))

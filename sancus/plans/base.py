@@ -107,6 +107,27 @@ class Plan(Protocol):
         ...
 
 
+class ChangingPlan(Plan, Protocol):
+    """A plan that sends other rows for every update of the weights.
+
+    Its own legs are those of all rows that may ever cross: evaluation takes them, and what crosses once.
+    What a receiver keeps of one update is of other rows than the next one's, so histories cannot serve it.
+    """
+
+    def at(self, key: int) -> EpochPlan:
+        """The plan of one update; `key` is the same on all ranks, and another one for every update."""
+        ...
+
+
+class EpochPlan(Plan, Protocol):
+    """The plan of one update."""
+
+    @property
+    def columns(self) -> torch.Tensor:
+        """`[k]`: which columns of the whole plan's `local_rows` are those of its own, ascending."""
+        ...
+
+
 @dataclass(frozen=True)
 class Workbench:
     """How plans make matrices: kernel, dtype and device of the run."""

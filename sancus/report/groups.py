@@ -22,6 +22,7 @@ FACTORS = (
     "reuse_input",
     "order",
     "skip_input_gradient",
+    "parameters",
 )
 
 

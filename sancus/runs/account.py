@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
+from sancus.metrics.declared import CODEC_NOISE_LIMIT
+from sancus.metrics.measurements import Measurements, means_by_stream
 from sancus.models.contract import traits_of
 from sancus.runs import directory
 from sancus.runs.build import Job
-from sancus.training.consensus import Record
+from sancus.runs.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -30,32 +32,6 @@ class Request:
     data: str
     config: Config
     command: str
-
-
-@dataclass
-class Tally:
-    """Sums and maxima of the epochs so far, earlier processes of a resumed run included."""
-
-    seconds: float = 0.0
-    compute_seconds: float = 0.0
-    comm_seconds: float = 0.0
-    agreement_seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    hidden_seconds: float = 0.0
-    max_age: int = 0
-    max_drift: float | None = None
-
-    def add(self, record: Record) -> None:
-        """Add the figures of one more epoch."""
-        self.seconds += record["seconds"] or 0.0
-        self.compute_seconds += record["compute_seconds"] or 0.0
-        self.comm_seconds += record["comm_seconds"] or 0.0
-        self.agreement_seconds += record["agreement_seconds"] or 0.0
-        self.waiting_seconds += record["waiting_seconds"] or 0.0
-        self.hidden_seconds += record["hidden_seconds"] or 0.0
-        self.max_age = max(self.max_age, int(record["max_age"] or 0))
-        if record["max_drift"] is not None:
-            self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
 
 
 class Account:
@@ -85,9 +61,12 @@ class Account:
             "partition": manifest["partition"],
         }
 
-    def describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
-        """The contents of `run.json`."""
+    def describe(
+        self, bill: Bill, memory: list[dict[str, Any]], errors: Mapping[str, Measurements]
+    ) -> dict[str, Any]:
+        """The contents of `run.json`; `errors` are `codec_error` and `codec_noise`."""
         job, trainer = self.job, self.job.trainer
+        means = {name: means_by_stream(values) for name, values in errors.items()}
         epochs = trainer.next_epoch
         return self.beginning() | {
             "result": {
@@ -97,15 +76,12 @@ class Account:
                 "metric": trainer.task.metric,
                 "epochs": epochs,
                 "seconds_total": self._seconds_before + time.perf_counter() - self._started,
-                "seconds_per_epoch": self.tally.seconds / max(1, epochs),
-                "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
-                "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
-                "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
-                "waiting_seconds_per_epoch": self.tally.waiting_seconds / max(1, epochs),
-                "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
-            },
-            "communication": bill.to_dict(epochs - self._bill_from, job.world.size)
+            }
+            | self.tally.per_epoch(epochs),
+            "communication": bill.to_dict(epochs - self._bill_from, job.world.size, means)
+            | {name: max(of_stream.values(), default=None) for name, of_stream in means.items()}
             | {
+                "codec_noise_limit": CODEC_NOISE_LIMIT,
                 "max_age": self.tally.max_age,
                 "max_drift": self.tally.max_drift,
                 "policies": self._policies(),
@@ -133,10 +109,11 @@ class Account:
         predicted = None
         widths = traits_of(self.job.trainer.model).widths
         if widths is not None:
-            columns = stream_columns(widths, exchange.savings)
+            policies = exchange.crossing.policies
+            columns = stream_columns(widths, exchange.savings, policies)
             itemsize = getattr(torch, config.training.dtype).itemsize
             plan, rank = exchange.plan, exchange.group.rank
-            predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
+            predicted = history_bytes(plan, rank, columns, policies, itemsize)
         figures = exchange.crossing.figures()
         return {
             "peak": directory.peak_memory(),
@@ -169,7 +146,7 @@ class Account:
             "communication": bill.to_dict(trainer.next_epoch - self._bill_from, job.world.size),
             "bill_from": self._bill_from,
             "seconds_total": self._seconds_before + time.perf_counter() - self._started,
-            "tally": asdict(self.tally),
+            "tally": self.tally.to_dict(),
             "ranks": job.world.size,
             "shards": job.shard.digest(),
             "graph": job.shard.manifest["graph"],
@@ -182,7 +159,7 @@ class Account:
         A bill counts bytes by rank, so that of another number of ranks cannot be continued.
         """
         self._seconds_before = carried["seconds_total"]
-        self.tally = Tally(**carried["tally"])
+        self.tally = Tally.from_dict(carried["tally"])
         if carried["ranks"] != self.job.world.size:
             self._bill_from = self.job.trainer.next_epoch
             return False

@@ -26,6 +26,7 @@ from sancus.comm.probe import choose_broadcast
 from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
+from sancus.exchange.codec_error import Reach
 from sancus.exchange.constant_input import ConstantInput, ConstantRows
 from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.full_graph import FullGraph
@@ -38,6 +39,7 @@ from sancus.exchange.noise import Noise
 from sancus.exchange.savings import Savings
 from sancus.graphs.derive import Total, training_shard, unweighted_shard
 from sancus.graphs.normalise import Normalisation
+from sancus.graphs.operator import Operator
 from sancus.graphs.shards import Shard, open_shard
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
@@ -49,7 +51,7 @@ from sancus.plans import PLANS, plan_for
 from sancus.plans.base import PARTS, Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
-from sancus.runs.check import check_cuda
+from sancus.runs.check import check_cuda, check_memory_of_draws
 from sancus.runs.layout import make_schedule
 from sancus.staleness import POLICIES
 from sancus.training.evaluation import Evaluation
@@ -168,9 +170,10 @@ def hide_labels(
     `nodes [n_i]` are the ids of the own rows; `scored` is the task of the graph that scores are taken on.
     """
     rate, seed = config.training.label_rate, config.training.seed
+    once = config.training.label_draw == "once"
 
     def shown(rows: torch.Tensor) -> torch.Tensor:
-        return LabelDraw(rate, seed, group.clock.epoch).shown(nodes[rows])
+        return LabelDraw.at(group.clock.epoch, rate, seed, once=once).shown(nodes[rows])
 
     return HiddenLabels(task, rate, shown, scored)
 
@@ -197,6 +200,7 @@ def make_exchange(
     bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
     operator = shard.operator(kind)
     plan = build("plan", PLANS, plan_for(factors.plan, linear=linear), operator=operator, bench=bench)
+    check_memory_of_draws(factors, plan)
     if plan.forward.broadcast:
         choose_broadcast(group, factors.broadcast, device)
     features = _features(shard, bench, normalise=config.training.normalise_features)
@@ -220,14 +224,21 @@ def make_exchange(
         device,
         Health(group if mesh is None else mesh.group("all")),
     )
-    mover = Mover(plan, groups, crossing, factors.clip)
+    mover = Mover(plan, groups, crossing, factors.clip, config.training.seed, _reach(operator))
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
         rows = ConstantRows(_label_input(shard, bench), noise.nodes, mover, input_plan)
-        labels = LabelInput(rows, config.training.seed)
+        labels = LabelInput(rows, config.training.seed, once=config.training.label_draw == "once")
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
     return FullGraph(mover, noise, ConstantInput(features, mover, noise, input_plan), labels, savings)
+
+
+def _reach(operator: Operator) -> Reach:
+    """How far errors of other owners' rows get into the own ones."""
+    rows, own = operator.rows, operator.block(operator.rank)
+    row_sum = float(rows.sum()) / max(1, operator.own)
+    return Reach(row_sum or 1.0, 1 - own.nnz / max(1, rows.nnz))
 
 
 def check_agreement(group: Group, config: Config, shard: Shard, device: torch.device) -> None:

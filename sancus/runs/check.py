@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from sancus.config.kinds import try_spec
 from sancus.config.presets import PRESETS
-from sancus.config.settings import Config
+from sancus.config.settings import Config, FactorSettings
 from sancus.datasets.open import check_source
 from sancus.errors import UserError
+from sancus.plans import PLANS, changes
+from sancus.plugins import build, load, parse
 from sancus.runs.directory import check_directory
 from sancus.shards.cache import is_shards
+from sancus.staleness import POLICIES
 from sancus.trackers.base import check_tracker
 
 # Specs of presets, which are right: to look at their classes would take the time to import torch.
@@ -26,11 +29,26 @@ def check(data: str, config: Config, *, launched: bool) -> None:
     for kind, spec in config.specs():
         if spec not in KNOWN:
             try_spec(kind, spec)
+    if config.factors.plan not in KNOWN:
+        plan = parse("plan", PLANS, config.factors.plan)
+        check_memory_of_draws(config.factors, load("plan", plan))
     check_tracker(config.output.track)
     if not launched:
         check_directory(config.output)
     if config.launch.device == "cuda":
         check_cuda()
+
+
+def check_memory_of_draws(factors: FactorSettings, plan: object) -> None:
+    """Refuse to remember rows under a plan that draws others in every epoch; `plan` may be its class."""
+    if not changes(plan):
+        return
+    other = f"--plan {factors.plan} sends other rows in every epoch, so those of an earlier one cannot serve"
+    for flag, spec in (("staleness", factors.staleness), ("backward", factors.backward)):
+        if build("policy", POLICIES, spec).max_age:
+            raise UserError(f"--{flag} {spec}: {other}; choose always or drop, or --plan halo")
+    if factors.error_feedback:
+        raise UserError(f"--error-feedback: {other}; leave it out, or choose --plan halo")
 
 
 def check_cuda() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from sancus.config.resolve import changed_on_resume
+from sancus.config.settings import flatten
 from sancus.console.speaker import Speaker
 from sancus.errors import UserError
+from sancus.exchange.order import is_one_way
 from sancus.runs.account import Account
 from sancus.runs.build import Job
 from sancus.runs.checkpoints import contents
@@ -76,4 +78,7 @@ class SavedWork:
         matters = changed_on_resume(carried["config"], self._account.settings())
         if matters:
             return f"--{matters[0].replace('_', '-')} is another"
+        one_way = is_one_way(self._job.trainer.exchange.crossing.policies)
+        if one_way and "parameters" not in flatten(carried["config"]):
+            return "a version before sent other rows where no gradient returns"
         return None if checkpoint.own is not None else "a rank's own file is missing or damaged"

@@ -1,7 +1,8 @@
 """A task whose model sees some of the labels: the loss is taken of the training nodes that hide theirs.
 
-With label propagation (SuperGCN §3) a share of the training nodes, drawn anew every epoch, shows its label as
-input; a loss or a score of these nodes would only say that the model can copy.
+With label propagation (SuperGCN §3) a share of the training nodes, drawn once or anew every epoch
+(`--label-draw`), shows its label as input; a loss or a score of these nodes would only say that the model can
+copy.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class HiddenLabels:
         return self._task.metric
 
     def rows_needed(self, split: Split) -> torch.Tensor:
-        """As if no label were shown: which ones are is drawn in every epoch."""
+        """As if no label were shown: which ones are may be drawn in every epoch."""
         return self._task.rows_needed(split)
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sancus.errors import UserError
 
+Parameters = Literal["sum", "average"]
 FREE = {"may_change": True}  # a resumed run may set it anew (see `sancus.config.settings`)
 
 
@@ -37,6 +38,8 @@ class TrainingSettings:
     """Scale every node's features to a sum of 1, as GCN's and GAT's papers do on citation graphs."""
     inductive: bool = False
     """Train on the subgraph of the training nodes alone; evaluate on the whole graph."""
+    parameters: Parameters = "sum"
+    """How ranks keep equal weights: sum of the gradients, or average after a step of each rank's own."""
     schedule: str = "full"
     """Which rows and layers run when: full, one step an epoch over the whole graph."""
     lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
@@ -50,7 +53,9 @@ class TrainingSettings:
     check: int = 0
     """Compare checksums of all weights between ranks every so many epochs; 0: never."""
     label_rate: float = 0.0
-    """Share of the training nodes whose labels are input, drawn every epoch; the others carry the loss."""
+    """Share of the training nodes whose labels are input; the others carry the loss."""
+    label_draw: Literal["epoch", "once"] = "epoch"
+    """When the nodes of --label-rate are drawn: anew every epoch, or once, before training (SuperGCN)."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of features, weights and payloads."""
     seed: int = 0

@@ -1,4 +1,4 @@
-"""One update of the weights: forward, loss, backward, parameters agree, the optimiser moves them."""
+"""One update of the weights: forward, loss, backward, the optimiser moves them, replicas agree on them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,23 @@ class Step:
         """Move the weights once, by the task's loss on the rows of a neighbourhood; this rank's share of it.
 
         A loss that is not finite is noted, not raised: the other ranks would wait for this one. All ranks
-        stop together where parameters agree, before any weight has moved.
+        stop together where parameters agree: where gradients are summed, before any weight has moved.
         """
+        stopwatch = neighbourhood.group.stopwatch
         self.model.train()
         self.optimizer.zero_grad()
-        logits: torch.Tensor = self.model(neighbourhood.input, neighbourhood)  # [n_i, C]
-        loss = task.loss(logits)
-        value = loss.item()
+        with stopwatch.at("dense"):
+            logits: torch.Tensor = self.model(neighbourhood.input, neighbourhood)  # [n_i, C]
+            loss = task.loss(logits)
+            value = loss.item()
         if not math.isfinite(value):
             rank, epoch = neighbourhood.group.rank, neighbourhood.group.clock.epoch
             neighbourhood.crossing.health.note(
                 f"the loss of rank {rank} is {value} in epoch {epoch}; {ADVICE}"
             )
-        loss.backward()
-        self.sync.synchronise(self.model)
+        with stopwatch.at("dense"):
+            loss.backward()
+        self.sync.before_update(self.model)
         self.optimizer.step()
+        self.sync.after_update(self.model)
         return value

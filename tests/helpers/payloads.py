@@ -81,6 +81,8 @@ class PayloadSimulation(Simulation):
                 answer = "send"
             elif number and self.epoch % number == number - 1:
                 answer = "skip"
+        elif kind == "periodic":
+            answer = "later" if self.epoch % number == 0 else "skip"
         else:
             answer = "send" if self.rules[direction].sends(self.epoch, owner, 0, 0.0) else "skip"
         if answer in ("send", "later"):

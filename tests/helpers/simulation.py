@@ -152,16 +152,20 @@ def train_gcn(
         constant = torch.zeros_like(x)
         for block in simulation.blocks:
             constant[block] = simulation.a[block][:, block] @ x[block]
+    kinds = [simulation.rules[direction].kind for direction in ("forward", "backward")]
+    one_way = kinds[0] != "drop" and kinds[1] == "drop"  # rows are constants: they meet the `W` of now
     losses = []
     for epoch in range(epochs):
         simulation.epoch = epoch
         h = x.clone().requires_grad_()
         for layer in range(depth):
             w, bias = weights[f"layers.{layer}.weight"], weights[f"layers.{layer}.bias"]
-            if not savings:
-                z = Cagnet.apply(simulation, layer, h, w)
-            elif layer == 0:
+            if savings and layer == 0:
                 z = constant @ w
+            elif one_way:
+                z = Natural.apply(simulation, layer, h) @ w
+            elif not savings:
+                z = Cagnet.apply(simulation, layer, h, w)
             elif w.shape[0] < w.shape[1]:
                 z = Natural.apply(simulation, layer, h) @ w
             else:

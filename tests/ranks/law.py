@@ -15,7 +15,7 @@ from sancus.graphs.graph import Graph
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.partitioners import PARTITIONERS
-from sancus.plans import PLANS
+from sancus.plans import PLANS, changes
 from sancus.plugins import load, parse
 from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
@@ -31,6 +31,8 @@ SHAPE = ModelSettings(hidden=6, heads=2, output_heads=2, dropout=0.0)
 DEEP = replace(SHAPE, layers=3, norm="batch", residual=True, jumping="cat")
 NOISY = replace(SHAPE, norm="layer", dropout=0.4, attention_dropout=0.4)
 WEIGHS_EDGES = ("gat", "gatv2")
+PLAN_CLASSES = {plan: load("plan", parse("plan", PLANS, plan)) for plan in PLANS}
+STEADY_PLANS = [plan for plan, kind in PLAN_CLASSES.items() if not changes(kind)]  # all rows, in every epoch
 SUMS_INPUT = ("gcn", "sage", "gin")  # the first graph layer sums the features themselves
 
 
@@ -58,7 +60,7 @@ class Case:
 def cases() -> list[Case]:
     """Model × plan × partition, and each saving, depth, task and kind of graph."""
     found = []
-    for plan in PLANS:
+    for plan in STEADY_PLANS:
         factors = FactorSettings(plan=plan)
         for partitioner in (*PARTITIONERS, "with-empty-block"):
             found.append(Case(f"gcn-{plan}-{partitioner}", {}, partitioner, "gcn", factors))
@@ -72,7 +74,7 @@ def cases() -> list[Case]:
                 Case(f"{model}-{plan}-weighted", {"weighted": True}, "random", model, factors),
                 Case(f"{model}-{plan}-few", {}, "contiguous", model, factors, train_nodes=(0, 3)),
             ]
-    for order in ("auto", "aggregate-first", "transform-first"):
+    for order in ("auto", "aggregate-first", "aggregate-kept", "transform-first"):
         for reuse in (True, False):
             for skip in (True, False):
                 for sparse in (True, False):
@@ -110,7 +112,8 @@ def model_cases() -> list[Case]:
     ]
     own = f"{TOP / 'examples' / 'my_model.py'}:Net"
     found += [
-        Case(f"own-model-{plan}", {}, "random", own, FactorSettings(plan=plan), NOISY) for plan in PLANS
+        Case(f"own-model-{plan}", {}, "random", own, FactorSettings(plan=plan), NOISY)
+        for plan in STEADY_PLANS
     ]
     return found
 
@@ -139,11 +142,7 @@ def task_cases() -> list[Case]:
 
 def plans_of(model: str) -> list[str]:
     """The plans that a model can use: what weighs edges by content needs rows, not sums."""
-    return [
-        plan
-        for plan in PLANS
-        if model not in WEIGHS_EDGES or load("plan", parse("plan", PLANS, plan)).picks_rows
-    ]
+    return [plan for plan in STEADY_PLANS if model not in WEIGHS_EDGES or PLAN_CLASSES[plan].picks_rows]
 
 
 def train_cases(group: Group, folders: dict[str, str]) -> dict[str, dict[str, Any]]:

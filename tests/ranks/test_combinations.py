@@ -18,13 +18,13 @@ from sancus.exchange.figures import run_log
 from sancus.exchange.volume import stream_columns
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
-from sancus.plans import PLANS
 from sancus.plugins import build
 from sancus.runs.build import make_trainer
 from sancus.staleness import POLICIES
 from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.processes import run_ranks
+from tests.ranks.law import STEADY_PLANS
 
 pytestmark = pytest.mark.slow
 EPOCHS = 4
@@ -32,10 +32,11 @@ TRAINING = TrainingSettings(epochs=EPOCHS, optimizer="sgd", lr=0.3, weight_decay
 SHAPE = ModelSettings(layers=2, hidden=6, dropout=0.0)
 BACKWARD = ("always", "drop", "epoch-fixed", "pipelined:sync_every=2")
 Combination = tuple[str, str, str, str]
-COMBINATIONS: list[Combination] = list(product(PLANS, POLICIES, BACKWARD, CODECS))
+COMBINATIONS: list[Combination] = list(product(STEADY_PLANS, POLICIES, BACKWARD, CODECS))
 # For MPI, which has its ranks do the same: everything but the plan in all combinations, under plans in turn.
 SAMPLE: list[Combination] = [
-    (plan, *rest) for plan, rest in zip(cycle(PLANS), product(POLICIES, BACKWARD, CODECS), strict=False)
+    (plan, *rest)
+    for plan, rest in zip(cycle(STEADY_PLANS), product(POLICIES, BACKWARD, CODECS), strict=False)
 ]
 
 
@@ -54,7 +55,7 @@ def walk(group: Group, folder: str, combinations: list[Combination]) -> dict[Com
             trainer.exchange.crossing,
             (trainer.exchange.plan.forward, trainer.exchange.plan.backward),
         )
-        columns = stream_columns(SHAPE.widths(7, 3), trainer.exchange.savings)
+        columns = stream_columns(SHAPE.widths(7, 3), trainer.exchange.savings, crossing.policies)
         found[combination] = {
             "losses": [record["loss"] for record in records],
             "wire": [record["wire_bytes"] for record in records],

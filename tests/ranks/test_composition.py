@@ -34,6 +34,8 @@ RULES = {
     "epoch-adaptive:bound=1": Rule("epoch-adaptive", 1),
     "pipelined": Rule("pipelined"),
     "pipelined:sync_every=3": Rule("pipelined", 3),
+    "periodic:period=2": Rule("periodic", 2),
+    "periodic:period=3": Rule("periodic", 3),
     "drop": Rule("drop"),
 }
 
@@ -78,6 +80,9 @@ MIXES = [
     Mix("prepost", "epoch-adaptive:bound=1", "epoch-fixed:bound=1", "int1", "int8", feedback=True),
     Mix("block", "epoch-adaptive:bound=1", "always", "int1", feedback=True, savings=False),
     Mix("prepost", "epoch-fixed:bound=1", "always"),
+    Mix("halo", "periodic:period=3", "drop"),
+    Mix("block", "periodic:period=2", "drop", "int4", savings=False),
+    Mix("prepost", "periodic:period=2", "periodic:period=3", "int8", feedback=True),
 ]
 
 

@@ -22,9 +22,9 @@ SHAPE = ModelSettings(layers=3, hidden=5)
 SETTINGS = [
     (plan, backward, savings, order)
     for plan in ("block", "halo")
-    for backward in ("always", "epoch-fixed:bound=2", "variation-gap:gap=0.1")
+    for backward in ("always", "epoch-fixed:bound=2", "variation-gap:gap=0.1", "drop")
     for savings in (True, False)
-    for order in ("auto", "aggregate-first", "transform-first")
+    for order in ("auto", "aggregate-first", "aggregate-kept", "transform-first")
 ]
 
 
@@ -45,8 +45,9 @@ def measure(group: Group, folder: str) -> list[tuple[int, int]]:
         trainer = make_trainer(config, shard, group, torch.device("cpu"))
         trainer.run()
         exchange = trainer.exchange
-        columns = stream_columns(SHAPE.widths(FEATURES, CLASSES), exchange.savings)
-        predicted = history_bytes(exchange.plan, group.rank, columns, exchange.crossing.policies, 4)
+        policies = exchange.crossing.policies
+        columns = stream_columns(SHAPE.widths(FEATURES, CLASSES), exchange.savings, policies)
+        predicted = history_bytes(exchange.plan, group.rank, columns, policies, 4)
         found.append((exchange.crossing.figures().history_bytes, predicted))
     return found
 

@@ -19,12 +19,12 @@ from sancus.exchange.delivery import Delivery
 from sancus.graphs.shards import open_shard
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
-from sancus.plans import PLANS
 from sancus.runs.build import make_trainer
 from sancus.staleness import POLICIES
 from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.processes import run_ranks
+from tests.ranks.law import STEADY_PLANS, WEIGHS_EDGES
 
 SHAPE = ModelSettings(layers=3, hidden=4, heads=2, dropout=0.3, attention_dropout=0.3)
 SETTINGS = {
@@ -34,12 +34,11 @@ SETTINGS = {
     "auto": "budget=2.5",
 }
 TRAINING = TrainingSettings(epochs=3, eval_every=3)
-WEIGHS_EDGES = ("gat", "gatv2")
 
 
 def walk() -> list[tuple[str, FactorSettings]]:
     """Every model × every policy and codec in turn, the other factors changing along."""
-    plans, policies, codecs = list(PLANS), list(POLICIES), list(CODECS)
+    plans, policies, codecs = STEADY_PLANS, list(POLICIES), list(CODECS)
     found = []
     for place, model in enumerate(MODELS):
         for turn in range(max(len(policies), len(codecs))):
@@ -51,6 +50,8 @@ def walk() -> list[tuple[str, FactorSettings]]:
                 clip=1.0 if turn % 3 == 0 else None,
             )
             found.append((model, factors))
+        for codec in codecs[place::2]:  # a plan that draws rows has no history
+            found.append((model, FactorSettings(plan="drawn:rate=0.5", codec=_spec(codec), clip=1.0)))
     return found
 
 

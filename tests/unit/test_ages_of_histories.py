@@ -51,6 +51,7 @@ def run(folder: Path, **factors: Any) -> list[tuple[list[Any], Any, list[dict[St
         ("epoch-adaptive:bound=1", [0, 1, 1, 1, 1, 1]),
         ("pipelined", [0, 1, 1, 1, 1, 1]),
         ("pipelined:sync_every=3", [0, 1, 1, 0, 1, 1]),
+        ("periodic:period=2", [0, 1, 2, 1, 2, 1]),
         ("never", [0, 1, 2, 3, 4, 5]),
         ("drop", [0, 0, 0, 0, 0, 0]),
     ],

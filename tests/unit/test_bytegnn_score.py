@@ -45,6 +45,19 @@ def test_balance_multiplies_the_cross_edges() -> None:
     assert members[0] != members[1] and members[2] != members[3]
 
 
+def test_the_block_with_most_rows_comes_first() -> None:
+    """Every block holds one split node, so the paper's order ties; rows decide, not the number of the node.
+
+    Blocks (hops=1): {0}, {1} and {2, 3, 4, 5, 6}; nodes 0 and 1 have an edge to each other alone. The large
+    block comes first and takes part 0; in node order node 0 would.
+    """
+    graph = adjacency(7, [(0, 1), (2, 3), (2, 4), (2, 5), (2, 6)])
+    splits = np.zeros(7, np.int8)
+    splits[[0, 1, 2]] = TRAIN
+    members = ByteGnn(hops=1).assign(graph, 2, splits)
+    assert members.tolist() == [1, 1, 0, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_algorithm_2(seed: int) -> None:
     draws = np.random.default_rng(seed)
@@ -77,7 +90,12 @@ def algorithm_2(
 
     room = {kind: max(ROOM * count(list(range(len(block))), kind) / parts, 1) for kind in (*weights, 0)}
     held: list[list[int]] = [[] for _ in range(parts)]
-    for number in sorted(inside, key=lambda b: (-max(count(inside[b], kind) for kind in weights), b)):
+
+    def rank(number: int) -> tuple[int, int, int]:
+        """From the largest on: each block holds one node of a split, or none, so rows decide."""
+        return (-max(count(inside[number], kind) for kind in weights), -len(inside[number]), number)
+
+    for number in sorted(inside, key=rank):
         block_nodes = inside[number]
         ranking = []
         for part, own in enumerate(held):

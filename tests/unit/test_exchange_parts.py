@@ -29,7 +29,7 @@ from tests.helpers.reference import dense_adjacency, dense_features
 from tests.helpers.threads import open_own, results, run_threads
 
 CPU = torch.device("cpu")
-ORDERS: tuple[OrderSetting, ...] = ("auto", "aggregate-first", "transform-first")
+ORDERS: tuple[OrderSetting, ...] = ("auto", "aggregate-kept", "aggregate-first", "transform-first")
 every_plan = pytest.mark.parametrize("plan", ["block", "halo", "prepost"])
 
 
@@ -61,7 +61,10 @@ def test_the_order_sends_the_fewest_columns(f_in: int, f_out: int, gradient: boo
     assert cost["auto"] == min(2 * f_out, f_in * (2 if gradient else 1))
     assert cost["transform-first"] == 2 * f_out
     assert cost["aggregate-first"] == f_in + (f_out if gradient else 0)
-    for setting in ORDERS[1:]:
+    assert cost["aggregate-kept"] == f_in + (f_in if gradient else 0)
+    kept = product_order("aggregate-kept", f_in, f_out, training=True, input_gradient=gradient)
+    assert kept == "aggregate-first"
+    for setting in ORDERS[2:]:
         assert product_order(setting, f_in, f_out, training=True, input_gradient=gradient) == setting
     without = product_order("auto", f_in, f_out, training=False, input_gradient=gradient)
     assert (without == "aggregate-first") == (f_in < f_out)
@@ -87,7 +90,9 @@ def test_what_is_predicted_is_what_crosses(
         rows = {side: leg.make[1 - group.rank].rows_out for side, leg in legs.items()}
         assert all(rows.values()), "the graph has an edge each way"
         columns = {(s.layer, s.direction): raw / 8 / rows[s.direction] for s, raw in sent.items()}
-        return columns, stream_columns(trainer.model.widths, trainer.exchange.savings)  # type: ignore[arg-type]
+        exchange = trainer.exchange
+        predicted = stream_columns(trainer.model.widths, exchange.savings, exchange.crossing.policies)  # type: ignore[arg-type]
+        return columns, predicted
 
     for measured, predicted in results(run_threads(2, run)):
         assert measured == predicted

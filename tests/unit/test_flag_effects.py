@@ -80,6 +80,7 @@ EFFECTS: dict[str, list[Effect]] = {
     "order": [
         effect("transform-first", "wire", same=("rounded",), reuse_input=False, hidden=12),
         effect("aggregate-first", "wire", same=("rounded",), reuse_input=False),
+        effect("aggregate-kept", "wire", same=("rounded",), reuse_input=False),
     ],
     "skip_input_gradient": [effect(False, "wire", same=("rounded",), reuse_input=False)],
     # model
@@ -108,11 +109,16 @@ EFFECTS: dict[str, list[Effect]] = {
     "normalise_features": [effect(True)],
     "inductive": [effect(True)],
     "lr_schedule": [effect("cosine", "later"), effect("linear", "later")],
+    "parameters": [
+        effect("average", "later", same=("wire", "parameter")),
+        effect("average", "later", check=1),
+    ],
     "warmup": [effect(2, "later")],
     "patience": [effect(1, "count", same=("first",), epochs=40, lr=1e-7)],
     "eval_every": [effect(2, "evaluation", "scores", same=("losses", "wire"))],
     "check": [effect(1, "checksums", same=("losses", "wire", "agreement"))],
     "label_rate": [effect(0.5)],
+    "label_draw": [effect("once", "later", same=("wire",), label_rate=0.5)],
     "dtype": [effect("float32", "losses", "wire")],
     "seed": [effect(1)],
 }

@@ -43,8 +43,11 @@ def config_of(preset: str, **factors: Any) -> Config:
         config_of("exact", codec="int8"),
         config_of("exact", codec="int2", plan="prepost", backward_codec="fp32"),
         config_of("exact", backward="drop"),
+        config_of("exact", backward="drop", order="transform-first", reuse_input=False),
+        config_of("cagnet", backward="drop", broadcast="library"),
+        config_of("partition-only", order="transform-first"),
     ],
-    ids=["exact", "cagnet", "prepost", "int8", "mixed", "no gradients"],
+    ids=["exact", "cagnet", "prepost", "int8", "mixed", "one way", "one way HW", "one way blocks", "alone"],
 )
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_path: Path) -> None:
@@ -74,6 +77,8 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
         ("epoch-adaptive:bound=3", 1 / 4),
         ("pipelined", 1.0),
         ("pipelined:sync_every=5", 4 / 5),  # the epoch before a synchronous one sends nothing
+        ("periodic", 1 / 10),
+        ("periodic:period=3", 1 / 3),
         ("never", 0.0),
         ("never:max_age=4", 1 / 5),  # the cap makes it send
         ("drop", 0.0),
@@ -132,6 +137,19 @@ def test_memory_and_time_fall_with_ranks() -> None:
     assert slow.comm_seconds > 10 * found[2].comm_seconds
     assert [row[0] for row in table(found)] == ["ranks", "1", "2", "8"]
     assert len(stream_table(found)) == 1 + len(found[0].streams)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
+def test_rows_that_are_drawn_count_by_their_mean(rate: float) -> None:
+    graph = awkward_graph()
+    halo, drawn = (
+        estimate(graph, config_of("exact", plan=plan, codec="int8"), 3, MACHINE)
+        for plan in ("halo", f"drawn:rate={rate}")
+    )
+    assert drawn.wire_bytes == pytest.approx(rate * halo.wire_bytes)
+    assert drawn.memory == halo.memory, "evaluation takes all rows"
+    default = estimate(graph, config_of("exact", plan="drawn", codec="int8"), 3, MACHINE)
+    assert default.wire_bytes == pytest.approx(0.1 * halo.wire_bytes)
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,21 @@ def test_not_a_number_stays_in_its_rows(kernel: Kernel) -> None:
     assert product.isnan().tolist() == [[True], [False]]
 
 
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 40), st.integers(0, 99))
+def test_weighted_columns(rows: int, columns: int, entries: int, seed: int) -> None:
+    """Columns of weight 0 are gone, others multiplied; so are the rows of the transpose."""
+    matrix = SparseMatrix(csr(rows, columns, entries, torch.float64, seed), build("kernel", KERNELS, "torch"))
+    weight = torch.randn(columns, generator=torch.Generator().manual_seed(seed)).double().clamp(min=0)
+    thin = matrix.weighted_columns(weight)
+    expected = (matrix.to_dense() * weight)[:, weight > 0]
+    assert thin.shape == expected.shape
+    torch.testing.assert_close(thin.to_dense(), expected)
+    torch.testing.assert_close(thin.transposed.to_dense(), expected.T)
+    assert thin.nnz == int((weight[matrix.csr.col.to(torch.int64)] > 0).sum()), "what is gone takes no memory"
+    dense = torch.ones(expected.shape[1], 2, dtype=torch.float64)
+    torch.testing.assert_close(thin.multiply(dense), expected @ dense)
+
+
 def test_transpose_is_stored_once_and_is_its_own_inverse(kernel: Kernel) -> None:
     matrix = SparseMatrix(csr(30, 20, 200, torch.float64, 4), kernel)
     assert matrix.transposed is matrix.transposed

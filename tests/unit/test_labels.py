@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,34 @@ def test_draws_are_of_the_node_and_anew_every_epoch() -> None:
     assert (draws[0] & draws[1]).double().mean().item() == pytest.approx(0.09, abs=0.01)
     assert torch.equal(LabelDraw(0.3, 1, 0).shown(nodes[50:60]), draws[0][50:60])
     assert LabelDraw(1.0, 1, 0).shown(nodes).all()
+
+
+@pytest.mark.parametrize("draw, epochs", [("once", {0}), ("epoch", {0, 1, 2})])
+def test_labels_are_drawn_before_training_or_in_every_epoch(
+    draw: str, epochs: set[int], tmp_path: Path
+) -> None:
+    """SuperGCN draws once; the input and the loss must mean the same nodes."""
+    shards = shards_in(shards_of(awkward_graph(nodes=60), "random", 1, tmp_path), 1)
+
+    def shown_in(group: Group) -> list[tuple[list[bool], list[bool]]]:
+        training = replace(TRAINING, label_draw=draw)
+        config = Config(factors=FactorSettings(kernel="torch"), training=training)
+        trainer = make_trainer(config, shards[group.rank], group, torch.device("cpu"))
+        exchange, notes = trainer.exchange, []
+        rows = trainer.task.rows_needed("train")
+        for epoch in range(3):
+            exchange.begin_epoch(epoch)
+            labelled = exchange.labelled(trainer.model.embedding, RATE)
+            visible = labelled.y.to_dense().any(dim=1)[rows]
+            notes.append((visible.tolist(), trainer.task._shown(rows).tolist()))
+        return notes
+
+    notes = results(run_threads(1, shown_in))[0]
+    nodes = torch.from_numpy(shards[0].nodes.copy())[np.flatnonzero(shards[0].mask("train"))]
+    draws = [LabelDraw(RATE, TRAINING.seed, epoch).shown(nodes).tolist() for epoch in range(3)]
+    assert draws[0] != draws[1] != draws[2]
+    for epoch, (visible, left_out) in enumerate(notes):
+        assert visible == left_out == draws[epoch if epoch in epochs else 0]
 
 
 @pytest.mark.parametrize("sparse", [False, True])

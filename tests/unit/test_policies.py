@@ -123,6 +123,7 @@ specs = st.one_of(
     st.integers(0, 4).map("pipelined:sync_every={}".format),
     st.integers(0, 4).map("epoch-fixed:bound={}".format),
     st.integers(0, 4).map("epoch-adaptive:bound={}".format),
+    st.integers(1, 5).map("periodic:period={}".format),
     st.integers(0, 5).map("never:max_age={}".format),
     st.builds(
         "variation-gap:gap={},norm={},max_age={}".format,
@@ -384,6 +385,7 @@ def test_figure_14c_sends_after_adaptive_numbers_of_epochs() -> None:
     "spec, words",
     [
         ("epoch-fixed:bound=-1", "bound=-1 must be a whole number that is not negative"),
+        ("periodic:period=0", "period=0 must be a whole number from 1 on"),
         ("epoch-adaptive:bound=-1", "bound=-1 must be a whole number that is not negative"),
         ("epoch-fixed:bound=1.5", "bound='1.5' is not a whole number"),
         ("epoch-fixed:bound=x", "bound='x' is not a whole number"),
@@ -558,3 +560,20 @@ def test_pipelined_synchronises_as_told_and_sends_nothing_that_nobody_uses(every
         else:
             assert answer == LATER
     assert max(course.max_ages) <= 1
+
+
+# Periodic
+
+
+@given(period=st.integers(1, 6), ranks=st.integers(1, 3), epochs=st.integers(1, 20))
+def test_periodic_pushes_every_period_for_the_epochs_after(period: int, ranks: int, epochs: int) -> None:
+    """DIGEST: what epoch e made is used in e + 1 … e + N; the first epoch, with nothing to pull, is fresh."""
+    course = drive(f"periodic:period={period}", f"periodic:period={period}", ranks=ranks, epochs=epochs)[0]
+    for (epoch, _), answer in course.sends.items():
+        assert answer == (SEND if epoch == 0 else LATER if epoch % period == 0 else SKIP)
+    assert course.max_ages == [0, *(1 + (epoch - 1) % period for epoch in range(1, epochs))][:epochs]
+
+
+@given(view=views)
+def test_a_period_of_one_is_pipelined(view: View) -> None:
+    assert policy_of("periodic:period=1").decide(view) == policy_of("pipelined").decide(view) == LATER

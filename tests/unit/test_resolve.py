@@ -124,6 +124,23 @@ def test_settings_of_versions_before_count_as_defaults() -> None:
     assert changed_on_resume(old, make_config(lr_schedule="cosine").to_dict()) == []
 
 
+def test_a_run_of_a_version_before_keeps_what_it_did(tmp_path: Path) -> None:
+    """Not what its preset sets today, where the version did not have that setting; a preset alone does."""
+    old = make_config(preset="digest:4", staleness="epoch-fixed:bound=3", parameters="sum").to_dict()
+    del old["training"]["parameters"]
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"config": old, "command": "sancus train"}))
+    state = tmp_path / "run/checkpoint/epoch-00000003/state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"extra": {"config": old}}))
+    for arguments in (["--config", str(file)], ["--resume", str(tmp_path / "run")]):
+        config = read_flags(arguments)[1]
+        assert (config.factors.staleness, config.training.parameters) == ("epoch-fixed:bound=3", "sum")
+    file.write_text(json.dumps({"preset": "digest:4"}))
+    config = read_flags(["--config", str(file)])[1]
+    assert (config.factors.staleness, config.training.parameters) == ("periodic:period=4", "average")
+
+
 # The learning-rate schedule was called `schedule`.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from torch import nn
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
+from sancus.console.speaker import SILENT
 from sancus.exchange.state import State
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
 from sancus.runs.checkpoints import contents, durable
+from sancus.runs.saved_work import SavedWork
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
@@ -41,7 +44,9 @@ CASES: dict[str, dict[str, Any]] = {
     "pipelined": {"staleness": "pipelined:sync_every=3", "backward": "pipelined"},
     "feedback": {"codec": "int2", "error_feedback": True, "staleness": "epoch-fixed:bound=1"},
     "never": {"staleness": "never", "plan": "block"},
+    "digest": {"staleness": "periodic:period=3", "backward": "drop"},
 }
+PARAMETERS: dict[str, Any] = {"digest": "average", "feedback": "average"}  # the others: sum
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +54,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shards_of(awkward_graph(), "random", RANKS, tmp_path_factory.mktemp("shards"))
 
 
-def trainer_of(group: Group, folder: Path, name: str, dropout: float) -> Trainer:
+def trainer_config(name: str, dropout: float) -> Config:
     factors = {"plan": "halo", "reuse_input": False} | CASES[name]  # a kept input crosses once a process
-    config = Config(
+    return Config(
         factors=FactorSettings(kernel="torch", broadcast="library", **factors),
         shape=ModelSettings(hidden=4, layers=3, dropout=dropout),
-        training=TrainingSettings(epochs=EPOCHS, lr=0.05),
+        training=TrainingSettings(epochs=EPOCHS, lr=0.05, parameters=PARAMETERS.get(name, "sum")),
     )
-    return thread_trainer(config, open_own(folder, group), group)
+
+
+def trainer_of(group: Group, folder: Path, name: str, dropout: float) -> Trainer:
+    return thread_trainer(trainer_config(name, dropout), open_own(folder, group), group)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
@@ -137,6 +145,30 @@ def test_a_model_that_draws_from_torch_goes_on_with_its_numbers(tmp_path: Path) 
     contents.unpack(files, resumed)
     contents.unpack_rank(own, resumed)
     assert [record["loss"] for record in resumed.epochs()] == expected[STOP:]
+
+
+@pytest.mark.parametrize("name", ["digest", "never"])
+def test_histories_of_a_version_that_sent_other_rows_start_cold(folder: Path, name: str) -> None:
+    """Before `--parameters`, rows without gradients crossed as `H W`; other histories go on."""
+
+    def reasons(group: Group) -> list[str | None]:
+        trainer = trainer_of(group, folder, name, 0.0)
+        job: Any = SimpleNamespace(
+            trainer=trainer, world=SimpleNamespace(size=group.size), shard=open_own(folder, group)
+        )
+        settings = trainer_config(name, 0.0).to_dict()
+        output = SimpleNamespace(output=SimpleNamespace(keep=2))
+        account: Any = SimpleNamespace(settings=lambda: settings, request=SimpleNamespace(config=output))
+        work = SavedWork(job, account, SILENT, lambda line: None)
+        checkpoint: Any = SimpleNamespace(own=Path())
+        carried = {"ranks": group.size, "shards": job.shard.digest()}
+        old = settings | {"training": {k: v for k, v in settings["training"].items() if k != "parameters"}}
+        settings["training"]["parameters"] = "sum"
+        return [work._why_cold(carried | {"config": one}, checkpoint) for one in (settings, old)]
+
+    for now, before in results(run_threads(RANKS, reasons)):
+        assert now is None
+        assert (before == "a version before sent other rows where no gradient returns") == (name == "digest")
 
 
 def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:

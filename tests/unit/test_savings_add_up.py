@@ -24,6 +24,7 @@ POLICIES = (
     ("epoch-adaptive:bound=2", "epoch-fixed:bound=3"),
     ("variation-gap:gap=0.1", "never"),
     ("pipelined:sync_every=3", "pipelined:sync_every=2"),
+    ("periodic:period=2", "periodic:period=3"),
 )
 Bytes = dict[Stream, int]
 

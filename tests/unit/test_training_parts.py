@@ -99,7 +99,7 @@ def test_gradients_are_summed_over_replicas_and_absent_ones_count_as_zero() -> N
         model["a"].grad = torch.tensor([1.0, 2.0]) * (group.rank + 1)
         if group.rank == 1:
             model["b"].grad = torch.ones(3)
-        SumOfGradients(group, Health(group)).synchronise(model)
+        SumOfGradients(group, Health(group)).before_update(model)
         return [parameter.grad.tolist() for parameter in model.parameters() if parameter.grad is not None]
 
     for gradients in results(run_threads(3, on_rank)):

@@ -3,7 +3,8 @@
 `checkpoint/epoch-00000042/` holds what is the same on all ranks, written by rank 0: `weights.safetensors`
 (after the last epoch), `best.safetensors` (at the best validation epoch), `optimizer.safetensors` and
 `state.json`; and `rank-00003.safetensors` of every rank, written by that rank: its histories with versions,
-the copies for drift, the residuals of error feedback and its random state. `manifest.json` comes last.
+the copies for drift, the residuals of error feedback, its random state, and its optimiser where each rank
+steps for itself (`--parameters average`; the shared one is rank 0's then). `manifest.json` comes last.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sancus.training.trainer import Trainer
 SHARED = ("weights.safetensors", "best.safetensors", "optimizer.safetensors", "state.json")
 PATTERN = "epoch-*"
 RANDOM, CUDA_RANDOM = "random/cpu", "random/cuda"
+OPTIMIZER = "optimizer/"  # before the names of a rank's own
 PLAIN = "plain"
 Files = dict[str, bytes]
 
@@ -38,16 +40,10 @@ def pack(trainer: Trainer, extra: Mapping[str, Any]) -> Files:
         "best": {"epoch": trainer.best.epoch, "val": trainer.best.val, "test": trainer.best.test},
         "extra": dict(extra),
     }
-    optimizer = {
-        f"{index}.{name}": value
-        for index, slots in trainer.optimizer.state_dict()["state"].items()
-        for name, value in slots.items()
-        if isinstance(value, torch.Tensor)
-    }
     return {
         "weights.safetensors": save_tensors(_contiguous(trainer.model.state_dict())),
         "best.safetensors": save_tensors(_contiguous(trainer.best.weights)),
-        "optimizer.safetensors": save_tensors(_contiguous(optimizer)),
+        "optimizer.safetensors": save_tensors(_contiguous(_optimizer_tensors(trainer))),
         "state.json": json.dumps(state, indent=1).encode(),
     }
 
@@ -61,12 +57,7 @@ def unpack(files: Files, trainer: Trainer) -> dict[str, Any]:
     if shapes != {name: tuple(tensor.shape) for name, tensor in own.items()}:
         raise UserError("the checkpoint holds another model; resume with the settings of the first run")
     trainer.model.load_state_dict(weights)
-    slots: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in load_tensors(files["optimizer.safetensors"]).items():
-        index, _, name = key.partition(".")
-        slots.setdefault(int(index), {})[name] = value
-    groups = trainer.optimizer.state_dict()["param_groups"]
-    trainer.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+    _fill_optimizer(trainer, load_tensors(files["optimizer.safetensors"]))
     trainer.next_epoch = state["next_epoch"]
     trainer.best = Best(**state["best"], weights=load_tensors(files["best.safetensors"]))
     carried: dict[str, Any] = state["extra"]
@@ -74,9 +65,11 @@ def unpack(files: Files, trainer: Trainer) -> dict[str, Any]:
 
 
 def pack_rank(trainer: Trainer) -> bytes:
-    """What only this rank has: the exchange's memory, and the random state."""
+    """What only this rank has: the exchange's memory, the random state, and an optimiser of its own."""
     state = trainer.exchange.crossing.state()
     tensors = dict(state.tensors)
+    if not trainer.sync.replicated:
+        tensors |= {OPTIMIZER + name: value for name, value in _optimizer_tensors(trainer).items()}
     tensors[RANDOM] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
@@ -93,6 +86,9 @@ def unpack_rank(path: Path, trainer: Trainer) -> None:
         random = tensors.pop(CUDA_RANDOM)
         if torch.cuda.is_available():
             torch.cuda.set_rng_state(random)
+    own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(OPTIMIZER)}
+    if own:
+        _fill_optimizer(trainer, {name.removeprefix(OPTIMIZER): value for name, value in own.items()})
     trainer.exchange.crossing.restore(State(tensors, plain))
 
 
@@ -119,6 +115,26 @@ def read_shared(directory: Path) -> Files | None:
             return None
         files[name] = content
     return files
+
+
+def _optimizer_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """What the optimiser remembers, named `parameter.slot`."""
+    return {
+        f"{index}.{name}": value
+        for index, slots in trainer.optimizer.state_dict()["state"].items()
+        for name, value in slots.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _fill_optimizer(trainer: Trainer, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put back what `_optimizer_tensors` gave."""
+    slots: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        slots.setdefault(int(index), {})[name] = value
+    groups = trainer.optimizer.state_dict()["param_groups"]
+    trainer.optimizer.load_state_dict({"state": slots, "param_groups": groups})
 
 
 def _contiguous(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
