@@ -59,8 +59,8 @@ class TorchFileReader(FileReader):
 def plain_pyg_classes() -> Iterator[None]:
     """Only our stand-ins count as safe while a file is read.
 
-    An imported PyG has registered classes of its own under the same names; which of the two torch would take is
-    left to the order of a set.
+    An imported PyG has registered classes of its own under the same names; which of the two torch would take
+    is left to the order of a set.
     """
     from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 

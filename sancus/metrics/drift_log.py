@@ -11,10 +11,7 @@ import numpy.typing as npt
 def join_drift(
     records: Iterable[Iterable[Sequence[float]]], shape: tuple[int, ...]
 ) -> npt.NDArray[np.float32]:
-    """`[epochs, layers, 2, p]` from every rank's record; NaN where nothing was measured.
-
-    Drift is in no checkpoint: of a resumed run, the epochs before the last `--resume` are NaN.
-    """
+    """`[epochs, layers, 2, p]` from every rank's record; NaN where nothing was measured."""
     drift = np.full(shape, np.nan, np.float32)
     for record in records:
         for *place, value in record:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from scipy.stats import rankdata
 
 
 def mean_roc_auc(scores: torch.Tensor, positive: torch.Tensor) -> float:
@@ -12,6 +11,8 @@ def mean_roc_auc(scores: torch.Tensor, positive: torch.Tensor) -> float:
     `scores [n, C]`, `positive [n, C]` booleans. Labels without a positive or without a negative node are left
     out, as in OGB; 0 where none is left.
     """
+    from scipy.stats import rankdata  # takes as long as torch to import, and few runs need it
+
     if not len(scores):
         return 0.0
     ranks = torch.from_numpy(rankdata(scores.numpy(), axis=0))

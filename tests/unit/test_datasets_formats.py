@@ -419,7 +419,7 @@ def test_a_pyg_object_in_a_file_needs_no_pyg(tmp_path: Path) -> None:
 
 
 def test_a_pyg_object_is_read_while_pyg_is_imported(tmp_path: Path) -> None:
-    """PyG registers its own classes with torch: the file is still read as plain fields, and they stay registered."""
+    """PyG registers its own classes with torch: they are not used, and stay registered."""
     data = pytest.importorskip("torch_geometric.data")
     graph = example(directed=True)
     write_torch(tmp_path / "tiny.pt", graph)
