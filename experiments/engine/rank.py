@@ -74,7 +74,8 @@ def note_widths(encoders: Mapping[Direction, Encoder]) -> dict[Direction, dict[s
 
 def _bill(trainer: Trainer, group: Group) -> dict[str, Any]:
     counts = run_log(trainer.exchange.crossing).counts
-    ledgers = gather_json(group, group.ledger.record(), torch.device("cpu"))
+    members = list(trainer.exchange.group.members)
+    ledgers = gather_json(group, group.ledger.record() | {"members": members}, torch.device("cpu"))
     decision_counts: dict[StreamKey, tuple[int, int]] = {}
     decision_counts |= {(s.layer, s.direction, s.owner): count for s, count in counts.items()}
     return join_ledgers(ledgers, decision_counts).to_dict(trainer.next_epoch, group.size)

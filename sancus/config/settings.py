@@ -72,7 +72,7 @@ class FactorSettings:
     order: Literal["auto", "aggregate-first", "aggregate-kept", "transform-first"] = "auto"
     """Send H or HW; auto: the narrower, exact for fresh rows in full precision; with --backward drop: H."""
     skip_input_gradient: bool = True
-    """Exact saving, always: no gradient of the features, so no backward traffic for the first layer."""
+    """Exact saving: no gradient of the features, so no backward traffic for the first layer."""
     kernel: str = field(default="auto", metadata=FREE)
     """Sparse product: auto (native where its library loads, else torch), native, torch or torch-sparse."""
 

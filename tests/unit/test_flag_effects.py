@@ -1,7 +1,8 @@
 """Every flag of `sancus train` that alters training has its effect: one that is ignored fails here.
 
 Each flag is set to another value in a setting where it matters, and the run is compared with the same run
-without it. An `Effect` says what must differ, and what must not: exact savings change bytes, never losses.
+without it. An `Effect` says what must differ, and what must not: exact savings change bytes, but losses only
+under staleness, a lossy codec, or dropout of dense features.
 """
 
 from __future__ import annotations
@@ -76,11 +77,15 @@ EFFECTS: dict[str, list[Effect]] = {
     "reuse_input": [
         effect(False, "wire", same=("rounded",)),
         effect(False, "wire", same=("rounded",), **GAT),
+        effect(False, "losses", dropout=0.5),
+        effect(False, "losses", staleness="epoch-fixed:bound=1", order="aggregate-first", codec="int8"),
     ],
     "order": [
         effect("transform-first", "wire", same=("rounded",), reuse_input=False, hidden=12),
         effect("aggregate-first", "wire", same=("rounded",), reuse_input=False),
         effect("aggregate-kept", "wire", same=("rounded",), reuse_input=False),
+        effect("aggregate-first", "losses", staleness="epoch-fixed:bound=1"),
+        effect("aggregate-first", "losses", codec="int8"),
     ],
     "skip_input_gradient": [effect(False, "wire", same=("rounded",), reuse_input=False)],
     # model

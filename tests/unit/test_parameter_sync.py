@@ -18,7 +18,6 @@ from sancus.models.settings import ModelSettings
 from sancus.runs.checkpoints import contents
 from sancus.training.parameter_sync import AverageOfWeights
 from sancus.training.settings import Parameters, TrainingSettings
-from sancus.training.weights import checksum
 from tests.helpers.graphs import awkward_graph, shards_of, with_train_nodes
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 
@@ -134,10 +133,9 @@ def test_a_bad_number_stops_all_ranks_in_the_same_epoch(bad: str) -> None:
 
 
 def test_each_rank_keeps_an_optimiser_of_its_own(folder: Path, tmp_path: Path) -> None:
-    """In its own file; the shared one is rank 0's, for a run that goes on with other ranks."""
+    """In its own file, where ranks average; the shared one serves all where gradients are summed."""
 
-    def on_rank(group: Group) -> tuple[int, bool]:
-        moments = {}
+    def on_rank(group: Group) -> None:
         for parameters in ("sum", "average"):
             training = TrainingSettings(epochs=2, parameters=parameters)  # type: ignore[arg-type]
             shard = open_own(folder / "contiguous-2", group)
@@ -146,16 +144,15 @@ def test_each_rank_keeps_an_optimiser_of_its_own(folder: Path, tmp_path: Path) -
             own = tmp_path / f"{parameters}-{group.rank}"
             own.write_bytes(contents.pack_rank(trainer))
             again = thread_trainer(Config(training=training), shard, group)
-            contents.unpack(contents.pack(trainer, {}), again)
+            if trainer.sync.replicated:
+                contents.unpack(contents.pack(trainer, {}), again)
             contents.unpack_rank(own, again)
             state, before = (one.optimizer.state_dict()["state"] for one in (again, trainer))
             assert state.keys() == before.keys()
             for index, slots in before.items():
                 assert all(torch.equal(state[index][name], value) for name, value in slots.items())
-            moments[parameters] = torch.cat([before[index]["exp_avg"].flatten() for index in sorted(before)])
-            everyone = group.all_gather(moments[parameters])
+            moments = torch.cat([before[index]["exp_avg"].flatten() for index in sorted(before)])
+            everyone = group.all_gather(moments)
             assert torch.equal(everyone[0], everyone[1]) == (parameters == "sum")
-        return checksum(again.model), trainer.sync.replicated
 
-    (first, replicated), (second, _) = results(run_threads(2, on_rank))
-    assert first == second and not replicated
+    results(run_threads(2, on_rank))
