@@ -114,7 +114,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     dtype = getattr(torch, config.training.dtype)
     streams: dict[tuple[int, str], float] = {}
-    received, messages = np.zeros(ranks), 0.0
+    received, payloads = np.zeros(ranks), 0.0
     for (layer, direction), width in columns.items():
         codec: Codec = build("codec", CODECS, codecs[direction])
         rows = crossing if direction == "forward" else backward_rows(crossing, plan)
@@ -122,7 +122,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
         sent = wire_bytes(codec, rows, width, dtype) * np.array(share)  # column j is owner j's
         streams[layer, direction] = float(sent.sum())
         received += sent.sum(axis=1)
-        messages += float(((rows > 0) * np.array(share)).sum())
+        payloads += float(((rows > 0) * np.array(share)).sum())
     history = sum(
         crossing.sum(axis=1).max() * width * dtype.itemsize
         for (_, direction), width in columns.items()
@@ -147,7 +147,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     comm = messages * machine.latency + (received.max() + reduced) / machine.link
     used = Counter(direction for _, direction in columns)
     rules = {side: build("policy", POLICIES, spec) for side, spec in policies.items()}
-    agreed = agreement_bytes(ranks, messages, used, rules, factors.agree)
+    agreed = agreement_bytes(ranks, payloads, used, rules, factors.agree)
     summed = parameter_bytes(values, ranks, dtype.itemsize)
     return Estimate(ranks, streams, memory, compute, float(comm), summed, agreed)
 
