@@ -227,7 +227,7 @@ class Group:
         self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int], number: int = 0
     ) -> Plain:
         """What the messages of the next collective, or of message `number`, say; `shape` is of a row."""
-        label = label_of(entry, self.clock.epoch)
+        label = label_of(entry, self.clock)
         return Plain(operation, number or self.number + 1, label, dtype, tuple(shape))
 
     def _count(self, entry: Entry, sizes: Sequence[int], overhead: int) -> None:

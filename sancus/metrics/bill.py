@@ -75,14 +75,17 @@ class Bill:
 def join_ledgers(
     records: Iterable[Mapping[str, Any]], decision_counts: Mapping[StreamKey, tuple[int, int]]
 ) -> Bill:
-    """One bill from every rank's ledger record and the decisions, which all ranks share."""
+    """One bill from every rank's ledger record and the decisions, which all ranks share.
+
+    An owner is a part of the graph; `members` of a record says which process holds each part for its rank.
+    """
     bill = Bill()
     for key, (sends, skips) in decision_counts.items():
         bill.add_stream(key, {"sends": sends, "skips": skips})
     for record in records:
         for layer, direction, owner, receiver, wire in record["payloads"]:
             bill.add_stream((layer, direction, owner), {"wire_bytes": wire})
-            bill.matrix[owner, receiver] += wire
+            bill.matrix[record["members"][owner], receiver] += wire
         for name in ("raw", "saved"):
             for layer, direction, owner, size in record[name]:
                 bill.add_stream((layer, direction, owner), {f"{name}_bytes": size})

@@ -107,7 +107,7 @@ class Account:
         if widths is not None:
             columns = stream_columns(widths, exchange.savings)
             itemsize = getattr(torch, config.training.dtype).itemsize
-            plan, rank = exchange.plan, self.job.world.rank
+            plan, rank = exchange.plan, exchange.group.rank
             predicted = history_bytes(plan, rank, columns, exchange.crossing.policies, itemsize)
         figures = exchange.crossing.figures()
         return {
@@ -125,7 +125,8 @@ class Account:
     def bill(self) -> Bill:
         """What all ranks communicated since the run began, earlier processes included."""
         job, counts = self.job, run_log(self.job.trainer.exchange.crossing).counts
-        records = gather_json(job.group, job.group.ledger.record(), job.device)
+        members = list(job.trainer.exchange.group.members)
+        records = gather_json(job.group, job.group.ledger.record() | {"members": members}, job.device)
         decided: dict[StreamKey, tuple[int, int]] = {}
         decided |= {(s.layer, s.direction, s.owner): count for s, count in counts.items()}
         bill = join_ledgers(records, decided)

@@ -95,6 +95,9 @@ BEFORE_TORCH = (
     "sancus/runs/check.py",
     "sancus/runs/compare.py",
     "sancus/runs/directory.py",
+    "sancus/runs/layout.py",
+    "sancus/training/full.py",
+    "sancus/comm/layout.py",
 )
 
 
