@@ -7,9 +7,9 @@ is sent; rows and receivers change from epoch to epoch, by rules that depend on 
 Two figures come out of a look, for `x` what was encoded and `x̂` what is decoded:
 
 - *error*, `‖x̂ − x‖ / ‖x‖`;
-- *noise*, of embeddings: what the errors add to a row that receivers compute, in units of how much rows
-  differ from each other. Sums over many neighbours average errors away, so that a GCN stands an error that
-  attention, which may look at one neighbour alone, does not: see `Origin`.
+- *noise*, of embeddings: what the errors add to a row that receivers compute, over how much rows differ from
+  each other, over what training was seen to stand of that. Sums over many neighbours average errors away, so
+  that a GCN stands an error that attention, which may look at one neighbour alone, does not: see `Origin`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sancus.exchange.encoding import Encoder
 
 EVERY = 4  # epochs from one look at a stream to the next
 ROWS = 64  # at most, of a look
+SUMS_STAND, ATTENTION_STANDS = 2.0, 1.0  # errors of rows, over how much rows differ: docs/composition.md
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Origin:
     summed: bool  # by `Â`; else edges are weighed by content
 
     def noise(self, errors: torch.Tensor, weight: torch.Tensor, rows: int) -> float | None:
-        """From squared errors `[k]` of some of `rows` payload rows and their weights `[k]`.
+        """From squared errors `[k]` of some of `rows` payload rows and their weights `[k]`; 1 is too much.
 
         None where all own rows are alike: there is nothing to compare with.
         """
@@ -61,8 +62,9 @@ class Origin:
             energy = (errors * weight.to(errors)).mean() * (rows / len(self.h) / self.reach.row_sum**2)
         else:
             energy = errors.mean() * self.reach.foreign
-        noise, difference = torch.stack([energy, spread]).sqrt().tolist()
-        return noise / difference if difference else None
+        error, difference = torch.stack([energy, spread]).sqrt().tolist()
+        stands = SUMS_STAND if self.summed else ATTENTION_STANDS
+        return error / difference / stands if difference else None
 
 
 @dataclass(frozen=True)

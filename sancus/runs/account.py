@@ -17,7 +17,6 @@ from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
-from sancus.metrics.declared import CODEC_NOISE_LIMIT
 from sancus.metrics.measurements import Measurements, means_by_stream
 from sancus.models.contract import traits_of
 from sancus.runs import directory
@@ -81,7 +80,6 @@ class Account:
             "communication": bill.to_dict(epochs - self._bill_from, job.world.size, means)
             | {name: max(of_stream.values(), default=None) for name, of_stream in means.items()}
             | {
-                "codec_noise_limit": CODEC_NOISE_LIMIT,
                 "max_age": self.tally.max_age,
                 "max_drift": self.tally.max_drift,
                 "policies": self._policies(),

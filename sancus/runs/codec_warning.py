@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sancus.metrics.declared import CODEC_NOISE_LIMIT
 from sancus.training.consensus import Record
 
 
 class CodecWarning:
-    """Looks at the noise of every epoch; warns at the first that passes the limit, and never again."""
+    """Looks at the noise of every epoch; warns at the first that is above 1, and never again."""
 
     def __init__(self, codec: str, warn: Callable[[str], None]) -> None:
         """`codec` is that of embeddings, whose noise is measured."""
@@ -20,11 +19,10 @@ class CodecWarning:
     def epoch(self, record: Record) -> None:
         """The figures of an epoch."""
         noise = record["codec_noise"]
-        if self._told or noise is None or noise <= CODEC_NOISE_LIMIT:
+        if self._told or noise is None or noise <= 1.0:
             return
         self._told = True
         self._warn(
-            f"--codec {self._codec}: in epoch {int(record['epoch'] or 0)} its errors change a row "
-            f"{noise:.1f} times as much as rows differ; above {CODEC_NOISE_LIMIT:g} training may fail: "
-            "take more bits a value"
+            f"--codec {self._codec}: in epoch {int(record['epoch'] or 0)} its rounding errors are "
+            f"{noise:.2f} times what training was seen to stand; take more bits a value"
         )

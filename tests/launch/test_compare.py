@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sancus.report.seconds import PARTS
 from tests.helpers.command import run
 
 DATA = "synthetic:nodes=300,features=12,classes=4,degree=8"
@@ -22,13 +23,15 @@ def test_compare_runs_and_summarises(tmp_path: Path) -> None:
     content = json.loads((out / "compare.json").read_text())
     rows = {row["preset"]: row for row in content["rows"]}
     assert list(rows) == list(presets)
-    assert rows["cagnet"]["wire_ratio"] == 1.0
+    assert rows["cagnet"]["wire_ratio"] == rows["cagnet"]["all_ratio"] == 1.0
     assert rows["sancus-e:2"]["forward_ratio"] == pytest.approx(2 / 6)
-    assert rows["sancus-e:2"]["wire_ratio"] < 1.0
+    assert rows["sancus-e:2"]["wire_ratio"] < rows["sancus-e:2"]["all_ratio"] < 1.0
     assert rows["sancus-e:2"]["history_bytes"]["mean"] > 0 and rows["sancus-e:2"]["max_age"]["mean"] == 2
     for row in rows.values():
         assert row["reached"] == 2 and row["epochs_to_target"] >= 1
         assert row["compute_seconds"]["mean"] > 0 and row["comm_seconds"]["mean"] > 0
+        assert sum(row[part]["mean"] for part in PARTS) == pytest.approx(row["seconds"]["mean"])
+        assert row["codec_error"] is None, "nothing is rounded"
         for seed, directory in enumerate(row["directories"]):
             written = json.loads((Path(directory) / "run.json").read_text())
             assert written["config"]["training"]["seed"] == seed
@@ -36,6 +39,10 @@ def test_compare_runs_and_summarises(tmp_path: Path) -> None:
     assert (out / "report.html").stat().st_size > 1_000_000 and f"open {out / 'report.html'}" in result.out
     for preset in presets:
         assert any(line.startswith(preset) and "±" in line for line in result.out.splitlines()), result
+    head = next(line for line in result.out.splitlines() if line.startswith("preset"))
+    assert head.index("all bytes/epoch") < head.index("fewer") < head.index("payload alone")
+    fewer = 1 / rows["sancus-e:2"]["all_ratio"]
+    assert any(line.startswith("sancus-e:2") and f"{fewer:.2f} ×" in line for line in result.out.splitlines())
 
 
 @pytest.mark.parametrize(

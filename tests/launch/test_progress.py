@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sancus.report.seconds import PARTS
 from tests.helpers.command import TIMEOUT, environment, home, metrics, read_run, run
 
 DATA = "synthetic:nodes=300,features=12,classes=4,degree=8"
@@ -82,6 +83,9 @@ def _check_records(directory: Path) -> None:
     assert (decisions[1:, :, 0][drift[1:, :, 0] > 0.01] == 1).all(), "beyond the gap an owner sends"
     for epoch in metrics(directory):
         assert 0 <= epoch["waiting_seconds"] <= epoch["comm_seconds"]
+        assert 0 <= epoch["hidden_seconds"] <= epoch["seconds"]
+        assert min(epoch[part] for part in PARTS) >= 0
+        assert sum(epoch[part] for part in PARTS) == pytest.approx(epoch["seconds"], rel=1e-9)
     communication = read_run(directory)["communication"]
     assert communication["policies"]["forward"] == {"max_age": 20, "norm": "mean", "gap": 0.01}
     assert sum(map(sum, communication["payload_matrix"])) == communication["total"]["wire_bytes"]
@@ -92,6 +96,22 @@ def test_a_failure_is_in_the_log_of_its_rank(tmp_path: Path) -> None:
     assert result.code == 2, result
     logs = [(tmp_path / "run" / "logs" / f"rank-{rank}.log").read_text() for rank in range(2)]
     assert any("ERROR the loss of rank" in log for log in logs), logs
+
+
+def test_a_codec_that_is_too_coarse_is_told_once(tmp_path: Path) -> None:
+    """Attention over rows in one bit, and the same in four; the exact run measures nothing."""
+    flags = ("--ranks", "2", "--epochs", "6", "--model", "gat", "--hidden", "64", "--layers", "3")
+    told, noise = {}, {}
+    for codec in ("int1", "int4", "fp32"):
+        out = tmp_path / codec
+        result = run("train", DATA, *flags, "--partitioner", "random", "--codec", codec, "--out", out)
+        assert result.code == 0, result
+        told[codec] = [line for line in result.err.splitlines() if "rounding errors" in line]
+        noise[codec] = read_run(out)["communication"]["codec_noise"]
+    assert len(told["int1"]) == 1 and told["int1"][0].startswith("sancus: --codec int1: in epoch 0 "), told
+    assert told["int4"] == told["fp32"] == [] and noise["int4"] < 1 < noise["int1"] and noise["fp32"] is None
+    page = (tmp_path / "int1" / "report.html").read_text()
+    assert "rounding errors were up to" in page and "Error of the codec" in page
 
 
 def test_a_tracker_that_is_not_installed_is_a_mistake(tmp_path: Path) -> None:

@@ -65,6 +65,39 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
 
 
 @pytest.mark.parametrize(
+    "config",
+    [
+        config_of("exact"),
+        config_of("cagnet", broadcast="library"),
+        config_of("exact", plan="prepost", codec="int4:tail=short"),
+        config_of("exact", staleness="epoch-fixed:bound=0", backward="drop"),
+        config_of("exact", staleness="variation-gap:gap=0,max_age=3"),
+        config_of("exact", staleness="variation-gap:gap=0,max_age=3", agree="epoch", backward="always"),
+    ],
+    ids=["exact", "cagnet", "prepost", "bounded", "drift", "drift, once an epoch"],
+)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_predicted_bytes_in_all_are_the_measured_ones(config: Config, ranks: int, tmp_path: Path) -> None:
+    """Parameters and agreement too, in an epoch that is not evaluated; with no gap, drift sends always."""
+    graph = awkward_graph()
+    folder = shards_of(graph, "random", ranks, tmp_path)
+    config = replace(config, training=TrainingSettings(epochs=4, eval_every=9))
+
+    def train(group: Group) -> dict[str, Any]:
+        shard = open_own(folder, group)
+        return list(make_trainer(config, shard, group, torch.device("cpu")).epochs())[2]
+
+    measured = results(run_threads(ranks, train))[0]
+    predicted = estimate(graph, config, ranks, MACHINE)
+    names = ("wire_bytes", "parameter_bytes", "agreement_bytes")
+    assert {name: getattr(predicted, name) for name in names} == {name: measured[name] for name in names}
+    assert predicted.all_bytes == sum(measured[name] for name in names)
+    head, row = table([predicted])
+    assert row[head.index("all bytes an epoch")] == f"{predicted.all_bytes:,.0f}"
+    assert row[head.index("payload alone")] == f"{predicted.wire_bytes:,.0f}"
+
+
+@pytest.mark.parametrize(
     "spec, share",
     [
         ("always", 1.0),

@@ -98,7 +98,6 @@ RUN: dict[str, Any] = {
         "payload_matrix": [[0 if i == j else 1000 * (i + 1) for j in range(RANKS)] for i in range(RANKS)],
         "codec_error": 0.4,
         "codec_noise": 0.2,
-        "codec_noise_limit": 1.0,
         "policies": {"forward": {"gap": 0.01, "max_age": 20}, "backward": {"gap": None, "max_age": 0}},
     },
     "cache": {
@@ -271,7 +270,10 @@ def test_every_figure_says_in_words_what_it_shows(tmp_path: Path) -> None:
     told = "60.0 ms an epoch, of which 25.0 % communication and waiting, 5.0 % codec, 1.0 ms more hidden"
     assert told in page.text
     assert "In all: mean 3.4 MB an epoch, at most 3.4 MB; payloads alone: mean 1.2 MB." in page.text
-    assert "Largest in layer 1 backward: 0.4 in the mean. They change a row 0.2 times as much" in page.text
+    assert (
+        "Largest in layer 1 backward: 0.4 in the mean. The errors of embeddings are 0.2 of what training"
+        in page.text
+    )
     assert "183 sends and 57 skips in 30 epochs: 23.8 % skipped. The oldest history used was 3" in page.text
     assert "Forward, 52.5 % of all uses were fresh; backward, 100.0 %" in page.text
     assert "At most 400 kB of histories on a rank, exactly as predicted" in page.text
@@ -638,7 +640,7 @@ def test_bill() -> None:
         ("sends", "2.5 an epoch, 75 in all"),
         ("skips", "7.5 an epoch, 225 in all (75.0 % of all decisions)"),
         ("codec error", "0.4 of a payload's size (layer 0 backward, owner 3, the worst)"),
-        ("codec noise", "0.2 times as much as rows differ (limit 1: fine)"),
+        ("codec noise", "0.2: of 1, which training stands"),
         ("saved by skipping", "0 B in all (0.0 % of all bytes under always; of the payload alone 0.0 %)"),
         ("time", "60.0 ms an epoch, 1.8 s in all"),
         ("history a rank", "at most 400 kB (at most 0.4 % of peak memory)"),
@@ -695,8 +697,8 @@ def test_where_the_time_went() -> None:
 def test_a_codec_that_is_too_coarse_is_said_first(tmp_path: Path) -> None:
     noisy = "".join(json.dumps(epoch_line(epoch) | {"codec_noise": 1.25}) + "\n" for epoch in range(EPOCHS))
     page = write(tmp_path, metrics=noisy)
-    assert "The codec's errors changed rows up to 1.25 times as much as rows differ" in page.text
-    assert "changed rows" not in write(tmp_path).text
+    assert "The codec's rounding errors were up to 1.25 times what training was seen to stand" in page.text
+    assert "rounding errors" not in write(tmp_path).text
 
 
 def test_the_first_card_is_all_bytes(tmp_path: Path) -> None:

@@ -56,11 +56,7 @@ def _noise(group: RunGroup, layer: int, side: int) -> str:
 
 def _judgement(group: RunGroup) -> str:
     """What the errors do to rows, against what training stands."""
-    communication = section(group.first.run, "communication")
-    noise, limit = number(communication.get("codec_noise")), number(communication.get("codec_noise_limit"))
-    if noise is None or limit is None:
+    noise = number(section(group.first.run, "communication").get("codec_noise"))
+    if noise is None:
         return ""
-    verdict = "more than training may stand" if noise > limit else "which training stands"
-    return (
-        f"They change a row {number_text(noise)} times as much as rows differ (limit {limit:g}): {verdict}."
-    )
+    return f"The errors of embeddings are {number_text(noise)} of what training was seen to stand."
