@@ -18,10 +18,11 @@ PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadfile --no-loadsco
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults audit lock clean
+.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults experiments \
+  experiments-check audit lock clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.project  ## make .venv with the pinned requirements and sancus itself
 
@@ -83,6 +84,15 @@ faults: setup  ## every fault, with full counts (up to an hour); the table goes 
 	@lines=$$(mktemp) && trap 'rm -f "$$lines"' EXIT && status=0; \
 	SANCUS_FAULTS=$(FAULTS) SANCUS_FAULTS_OUT="$$lines" $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS) || status=$$?; \
 	$(BIN)/python -m tests.faults.table "$$lines" docs/faults.md && exit $$status
+
+# Needs SANCUS_DATA, and the rights of root for slow links. What matters most comes first; one that was stopped goes on.
+experiments: setup  ## run every experiment again (about an hour on 2 cores), and write the documents from it
+	$(BIN)/python -m experiments.supergcn_ranks
+	$(BIN)/python -m experiments all
+	$(BIN)/python -m experiments.documents
+
+experiments-check: setup  ## is every measured number of the documents what results.json gives?
+	$(BIN)/python -m experiments.documents --check
 
 # Strict: where the service of vulnerabilities cannot be reached, that is an error, not "nothing found".
 audit:  ## look up known vulnerabilities of requirements/lock.txt, in a throw-away environment

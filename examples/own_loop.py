@@ -18,7 +18,7 @@ torch.manual_seed(0)  # the same weights on all ranks
 model = Net(graph.feature_count, 32, graph.classes)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 for epoch in range(30):
-    exchange.begin_epoch(epoch)
+    exchange.begin_epoch(epoch, model)
     model.train()
     optimizer.zero_grad()
     task.loss(model(exchange.input, exchange)).backward()  # this rank's share of the loss

@@ -10,10 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from experiments.engine import results, tables
-from experiments.engine.experiment import names, read
+from experiments.engine.experiment import SETTINGS_FILE, read
+from experiments.engine.measured import Measured
+from experiments.guards import findings as guards
+from experiments.kernels import findings as kernels
+from experiments.peers import findings as peers
+from experiments.supergcn_ranks import findings as ranks
 
 HERE = Path(__file__).parent
 TOP = HERE.parent
+FILE, LINK = "RESULTS.md", "1 Gbit/s"
+TABLES = {
+    "peers": peers.table,
+    "supergcn_ranks": ranks.table,
+    "kernels": kernels.table,
+    "guards": guards.table,
+}  # of those that the engine does not run
+PICTURES = (
+    *("time_to_accuracy", "peers", "factors", "sancus_table5", "sancus_figure21", "sancus_figure24"),
+    *("sylvie_figure9",),
+)
 HEADING = """# Results
 
 Written by `python -m experiments.summary` from every `results.json` in the folders of
@@ -25,16 +41,12 @@ def promises(contents: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of promises: what must hold, and what was measured."""
     rows = [["promise", "measured"]]
     if "time_to_accuracy" in contents:
-        for link in ("1 Gbit/s", "100 Mbit/s"):
-            for preset, least in (("lean", "15"), ("exact", "5"), ("sancus-h:1", "1.34")):
-                cells = _sooner(contents["time_to_accuracy"], preset, link)
-                cell_text = "; ".join(f"{graph} {cell}" for graph, (_, cell) in cells.items())
-                promise = "more"
-                if link == "1 Gbit/s":
-                    promise = f"{least} ×"
-                    count = sum(times >= float(least) for times, _ in cells.values())
-                    cell_text = f"on {count} of {len(cells)} graphs: {cell_text}"
-                rows.append([f"{preset} sooner than cagnet over {link}: {promise}", cell_text])
+        for preset, least in (("lean", "15"), ("exact", "5"), ("sancus-h:1", "1.34")):
+            cells = _sooner(contents["time_to_accuracy"], preset, LINK)
+            count = sum(times >= float(least) for times, _ in cells.values())
+            text = "; ".join(f"{graph} {cell}" for graph, (_, cell) in cells.items())
+            promise = f"{preset} sooner than cagnet over {LINK}: {least} ×"
+            rows.append([promise, f"on {count} of {len(cells)} graphs: {text}"])
     if "peers" in contents:
         rows += _peers(contents["peers"])
     return tables.render(rows) if len(rows) > 1 else ""
@@ -55,55 +67,52 @@ def _sooner(content: Mapping[str, Any], preset: str, link: str) -> dict[str, tup
 
 def _peers(content: Mapping[str, Any]) -> list[list[str]]:
     """Epochs and memory of every peer as multiples of ours."""
+    measured = Measured("peers", content)
     rows = []
-    for task in dict.fromkeys(run["task"] for run in content["runs"]):
-        runs = [run for run in content["runs"] if run["task"] == task]
-        ours = [run for run in runs if run["who"] not in ("pyg", "dgl")]
-        for who in ("pyg", "dgl"):
-            theirs = [run for run in runs if run["who"] == who]
-            if theirs:
-                times = f"{_epoch(theirs) / _epoch(ours):.1f} × faster"
-                memory = f"{_peak(ours) / _peak(theirs):.0%} of its peak memory"
-                rows.append([f"{task}: exact, 2 ranks × 1 thread, beside {who}", f"{times}, {memory}"])
+    for task in peers.tasks(measured):
+        ours = peers.runs(measured, task, peers.OURS)
+        for peer, name in peers.PEERS.items():
+            if theirs := peers.runs(measured, task, peer):
+                times = f"{peers.epoch(theirs) / peers.epoch(ours):.1f} × faster"
+                memory = f"{peers.memory(ours) / peers.memory(theirs):.0%} of its peak memory"
+                rows.append([f"{task}: exact, 2 ranks × 1 thread, beside {name}", f"{times}, {memory}"])
     return rows
 
 
-def _epoch(runs: list[Mapping[str, Any]]) -> float:
-    return statistics.median(second for run in runs for second in run["seconds"][1:])
-
-
-def _peak(runs: list[Mapping[str, Any]]) -> float:
-    return statistics.median(run["peak_bytes"] for run in runs)
-
-
-def write(target: Path, *, plots: bool) -> None:
-    """RESULTS.md in `target`, with `plots/` beside it."""
+def text() -> str:
+    """The whole of RESULTS.md."""
     contents = {
         path.parent.name: results.read(path) for path in sorted(HERE.glob(f"*/{results.RESULTS_FILE}"))
     }
     parts = [HEADING]
-    if text := promises(contents):
-        parts += ["## What must hold", text]
+    if table := promises(contents):
+        parts += ["## What must hold", table]
     for name, content in contents.items():
         head = f"{results.describe(content['machine'])}, {content['date']}: `{content['command']}`"
         parts += [f"## {content['title']}", f"{head} ([more](experiments/{name}/README.md))."]
-        if plots and (picture := _plot(name, content, target)):
-            parts.append(picture)
-        if name in names(HERE):
-            table = read(HERE / name, quick=False).tables[0]
-            parts.append(tables.render(tables.make(table, content["cases"])))
-    (target / "RESULTS.md").write_text("\n\n".join(part for part in parts if part) + "\n")
+        if name in PICTURES:
+            parts.append(f"![{content['title']}]({_picture(name)})")
+        if (HERE / name / SETTINGS_FILE).is_file():
+            table = tables.render(tables.make(read(HERE / name, quick=False).tables[0], content["cases"]))
+            parts.append(table)
+        elif name in TABLES:
+            parts.append(TABLES[name](Measured(name, content)))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _plot(name: str, content: Mapping[str, Any], target: Path) -> str:
+def _picture(name: str) -> Path:
+    return Path("docs/plots") / f"{name}.svg"
+
+
+def draw(target: Path) -> None:
+    """The plots that RESULTS.md shows, under `target`."""
     from experiments.plots import PLOTS, save
 
-    if name not in PLOTS:
-        return ""
-    draw, size = PLOTS[name]
-    path = Path("docs/plots") / f"{name}.svg"
-    save(target / path, content, draw, size)
-    return f"![{content['title']}]({path})"
+    assert set(PLOTS) == set(PICTURES)
+    for name, (plot, size) in PLOTS.items():
+        path = HERE / name / results.RESULTS_FILE
+        if path.exists():
+            save(target / _picture(name), results.read(path), plot, size)
 
 
 def main() -> None:
@@ -114,7 +123,9 @@ def main() -> None:
     flags = parser.parse_args()
     if not flags.no_plots and importlib.util.find_spec("matplotlib") is None:
         parser.error("plots need matplotlib: pip install 'sancus[experiments]', or add --no-plots")
-    write(flags.out, plots=not flags.no_plots)
+    (flags.out / FILE).write_text(text())
+    if not flags.no_plots:
+        draw(flags.out)
 
 
 if __name__ == "__main__":

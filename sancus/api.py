@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
@@ -42,8 +43,8 @@ from sancus.runs.predict import score
 from sancus.shards.cache import prepare_graph
 from sancus.shards.identity import fingerprint_of as fingerprint
 from sancus.training.consensus import Record
-from sancus.training.node_task import NodeTask
 from sancus.training.parameter_sync import sum_gradients
+from sancus.training.task import Task
 from sancus.training.trainer import Trainer
 from sancus.training.weights import checksum
 from sancus.watch.board import folder_of
@@ -123,10 +124,17 @@ def make_exchange(
     return build.make_exchange(config, shard, transport, _device(config), normalisation)
 
 
-def make_task(shard: Shard, transport: Group, config: Config | None = None) -> NodeTask:
-    """Loss and score of own rows, as shares of those of the whole graph."""
+def make_task(shard: Shard, transport: Group, config: Config | None = None) -> Task:
+    """Loss and score of own rows, as shares of those of the whole graph.
+
+    Where labels are input (`label_rate`), nodes that show theirs in an epoch have no part in its loss.
+    """
     config = config or Config()
-    return build.make_task(config, shard, transport, _device(config))
+    device = _device(config)
+    task = build.make_task(config, shard, transport, device)
+    if not config.training.label_rate:
+        return task
+    return build.hide_labels(config, torch.from_numpy(np.array(shard.nodes)).to(device), transport, task)
 
 
 def train(
@@ -155,7 +163,10 @@ def train(
     shards = prepare_graph(
         load(graph), factors.partitioner, parts_needed(run_config, world.size), factors.row_order
     )
+    threads = torch.get_num_threads()
     job = build.Job(run_config, world, backend, shards, _watch(world, run_config.launch.timeout), model)
+    if run_config.launch.threads is None:  # what the program chose for itself stays
+        torch.set_num_threads(threads)
     trainer = job.trainer
     _check_weights(trainer.model, job.group)
     records: list[Record] = []

@@ -1,6 +1,6 @@
 """Plug-in tables: a name, or `package.module:Class`, becomes a configured object.
 
-Every factor (partitioner, plan, policy, codec, kernel, model, backend) is a plain table
+Every kind (partitioner, plan, policy, codec, kernel, model, backend, schedule …) is a plain table
 `{"name": "module:Class"}`. A *spec* is what a user types: `name`, `name:key=value,key=value`,
 `my_pkg.mod:Mine`, `my_file.py:Mine` or `my_pkg.mod:Mine:key=value`. Settings are converted by the type hints
 of the class's constructor, so a plug-in declares its settings once.

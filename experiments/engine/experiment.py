@@ -1,6 +1,7 @@
 """An experiment: a folder with `experiment.toml`, whose axes span the cases to train.
 
 title = "SANCUS Table 5"
+turn = 1                      # its place in `all`: what matters most comes first
 [common]                      # flags of `sancus train`, for every case
 epochs = 60
 [axes]                        # every combination is one case
@@ -13,7 +14,7 @@ seed = [0, 1]                 # the repeats: outermost, so that what is compared
 [[tables]]
 rows = ["link", "preset"]
 figures = ["seconds", "speedup"]
-baseline = { preset = "cagnet" }
+baseline = { preset = "cagnet" }  # of the experiment; `score` names another one for accuracy
 [quick.axes]                  # what `--quick` replaces
 seed = [0]
 """
@@ -32,6 +33,7 @@ from sancus.errors import UserError
 NO_LINK = "none"
 REPEATS = "seed"
 SETTINGS_FILE = "experiment.toml"
+LAST = 99  # the turn of an experiment that names none
 PLACE = {"data": "synthetic", "link": NO_LINK, "ranks": 4, "launcher": "mpiexec"}
 
 
@@ -82,6 +84,7 @@ class Experiment:
     baseline: Mapping[str, str]  # labels of the cases that others are compared with
     tolerance: float  # a score counts as reached this much below the baseline's best
     raster: bool  # keep the decisions of every epoch
+    score: Mapping[str, str] = field(default_factory=dict)  # the baseline of accuracy, where it is another
 
 
 def read(folder: Path, *, quick: bool) -> Experiment:
@@ -101,12 +104,17 @@ def read(folder: Path, *, quick: bool) -> Experiment:
         content.get("baseline", {}),
         content.get("tolerance", 0.0),
         content.get("raster", False),
+        content.get("score", {}),
     )
 
 
 def names(parent: Path) -> list[str]:
-    """The names of all experiments in a folder."""
-    return sorted(path.parent.name for path in parent.glob(f"*/{SETTINGS_FILE}"))
+    """The names of all experiments in a folder, what matters most first."""
+    turns = {
+        path.parent.name: tomllib.loads(path.read_text()).get("turn", LAST)
+        for path in parent.glob(f"*/{SETTINGS_FILE}")
+    }
+    return sorted(turns, key=lambda name: (turns[name], name))
 
 
 def _cases(common: Mapping[str, Any], axes: Mapping[str, Any]) -> list[Case]:

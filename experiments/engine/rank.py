@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ import torch
 from experiments.network.hosts import sent_bytes
 from sancus.api import leave, settings
 from sancus.comm.group import Group
-from sancus.comm.ledger import Ledger
+from sancus.comm.ledger import Direction, Ledger, Stream
 from sancus.comm.records import gather_json
+from sancus.exchange.encoding import Encoder
 from sancus.exchange.figures import run_log
 from sancus.graphs.shards import open_shard
 from sancus.launch.backend import choose_backend
@@ -41,6 +43,7 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     shard = open_shard(Path(job["shards"]), group.rank)
     count = sent_bytes if job["linked"] else lambda: 0
     trainer = build.make_trainer(config, shard, group, torch.device("cpu"))
+    widths = note_widths(trainer.exchange.crossing.memory._encoders)  # only a measurement looks in there
     counts, records = [count()], []
     for record in trainer.epochs():
         records.append(record)
@@ -48,8 +51,25 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     outcome: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
     figures = trainer.exchange.crossing.figures()
     outcome |= {"history_bytes": figures.history_bytes, "peak_bytes": directory.peak_memory()}
+    outcome["widths"] = widths
     bill = _bill(trainer, group)
     return outcome | (_result(trainer, records, bill) if group.rank == 0 else {})
+
+
+def note_widths(encoders: Mapping[Direction, Encoder]) -> dict[Direction, dict[str, int]]:
+    """The columns of what this rank sends, by direction and layer: filled as payloads are encoded."""
+    widths: dict[Direction, dict[str, int]] = {"forward": {}, "backward": {}}
+
+    def noted(encode: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(payload: torch.Tensor, weight: torch.Tensor, stream: Stream, *others: Any) -> torch.Tensor:
+            widths[stream.direction][str(stream.layer)] = payload.shape[1]
+            return encode(payload, weight, stream, *others)
+
+        return call
+
+    for encoder in encoders.values():
+        encoder.encode = noted(encoder.encode)  # type: ignore[method-assign]
+    return widths
 
 
 def _bill(trainer: Trainer, group: Group) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from experiments.engine.experiment import REPEATS, Experiment
-from experiments.engine.figures import Values, own_figures, relative_figures
+from experiments.engine.figures import COLUMNS, Values, columns_text, own_figures, relative_figures
 from sancus.comm.ledger import DIRECTIONS
 from sancus.launch.world import cores
 from sancus.runs.directory import cpu_name, versions, write_json
 
 RESULTS_FILE = "results.json"
 DIGITS = 6
+SCORES = {"points", "target", "epochs_to_target", "seconds_to_target", "sooner"}
 
 
 def machine() -> dict[str, Any]:
@@ -41,7 +42,8 @@ def describe(machine: Mapping[str, Any]) -> str:
 def heading(command: str) -> dict[str, Any]:
     """What every results file begins with."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return {"command": command, "machine": machine(), "date": date, "versions": versions()}
+    load = round(os.getloadavg()[0], 1)  # of the last minute: what else ran shows in seconds, not in bytes
+    return {"command": command, "machine": machine(), "date": date, "load": load, "versions": versions()}
 
 
 def summarise(experiment: Experiment, outcomes: Sequence[Mapping[str, Any]], command: str) -> dict[str, Any]:
@@ -51,14 +53,17 @@ def summarise(experiment: Experiment, outcomes: Sequence[Mapping[str, Any]], com
     rows = []
     for number, case in enumerate(experiment.cases):
         figures: Values = dict(own[number])
-        baseline = case.labels | dict(experiment.baseline)
-        if experiment.baseline and baseline in labels:
-            base = labels.index(baseline)
-            figures |= relative_figures(
-                outcomes[number], own[number], outcomes[base], own[base], experiment.tolerance
-            )
+        for baseline, chosen in ((experiment.baseline, None), (experiment.score, SCORES)):
+            base_labels = case.labels | dict(baseline)
+            if baseline and base_labels in labels:
+                base = labels.index(base_labels)
+                relative = relative_figures(
+                    outcomes[number], own[number], outcomes[base], own[base], experiment.tolerance
+                )
+                figures |= {name: value for name, value in relative.items() if not chosen or name in chosen}
         row = {"labels": case.labels, "link": case.place.link, "ranks": case.place.ranks}
-        row |= {"launcher": case.place.launcher, "command": case.command(), "figures": _round(figures)}
+        row |= {"launcher": case.place.launcher, "command": case.command()}
+        row |= {COLUMNS: columns_text(outcomes[number]["widths"]), "figures": _round(figures)}
         if experiment.raster:
             row["sent"] = raster(outcomes[number]["decisions"])
         rows.append(row)

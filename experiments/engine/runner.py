@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,6 +11,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from experiments.engine.experiment import NO_LINK, Case, Experiment, Place
 from experiments.network.hosts import Network
@@ -21,41 +24,51 @@ from sancus.launch.world import cores
 from sancus.runs.directory import write_json
 from sancus.shards.cache import prepare
 
-TIMEOUT = 900.0  # seconds of one collective; slow links are slow
+TIMEOUT = 300.0  # seconds of one collective; slow links are slow
 Outcome = dict[str, Any]
 
 
-def run(experiment: Experiment, say: Callable[[str], None]) -> list[Outcome]:
-    """Train every case; what was measured, in the order of the cases."""
-    places: dict[Place, list[int]] = {}
-    for number, case in enumerate(experiment.cases):
-        places.setdefault(case.place, []).append(number)
-    by_number: dict[int, Outcome] = {}
-    with tempfile.TemporaryDirectory(prefix="sancus-experiment-") as folder:
+def run(experiment: Experiment, say: Callable[[str], None], folder: Path | None = None) -> list[Outcome]:
+    """Train every case; what was measured, in the order of the cases.
+
+    What is in `folder` already is not trained again, so that an experiment which was stopped goes on there.
+    """
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sancus-experiment-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        outs = [_place_of(case, folder) for case in experiment.cases]
+        places: dict[Place, list[int]] = {}
+        for number, case in enumerate(experiment.cases):
+            if not _complete(outs[number], case.place.ranks):
+                places.setdefault(case.place, []).append(number)
         for place, numbers in places.items():
-            cases = [experiment.cases[number] for number in numbers]
             over = "over loopback" if place.link == NO_LINK else f"over links of {place.link}"
-            say(f"{experiment.name}: {len(cases)} cases, {place.ranks} ranks {over}")
-            outcomes = _run_group(place, cases, Path(folder), say)
-            by_number |= dict(zip(numbers, outcomes, strict=True))
-    return [by_number[number] for number in range(len(experiment.cases))]
+            say(f"{experiment.name}: {len(numbers)} cases, {place.ranks} ranks {over}")
+            _run_group(place, [(experiment.cases[number], outs[number]) for number in numbers], folder)
+        return [_merge(out, case.place.ranks) for out, case in zip(outs, experiment.cases, strict=True)]
 
 
-def _run_group(
-    place: Place, cases: Sequence[Case], folder: Path, say: Callable[[str], None]
-) -> list[Outcome]:
+def _place_of(case: Case, folder: Path) -> str:
+    """Where a case leaves its files: named by all that it is."""
+    identity = f"{case.command()} {case.place}"
+    return str(folder / f"case-{xxhash.xxh3_64_hexdigest(identity.encode())}")
+
+
+def _complete(out: str, ranks: int) -> bool:
+    return all(Path(f"{out}.rank{rank}.json").exists() for rank in range(ranks))
+
+
+def _run_group(place: Place, cases: Sequence[tuple[Case, str]], folder: Path) -> None:
     jobs = []
-    for number, case in enumerate(cases):
+    for case, out in cases:
         config = settings(**case.flags)
         shards = prepare(
             case.data, config.factors.partitioner, place.ranks, row_order=config.factors.row_order
         )
         name = " ".join(case.labels.values())
-        out = folder / f"{place.ranks}-{place.link}-{place.launcher}-{number}"
         linked = place.link != NO_LINK
-        jobs.append(
-            {"name": name, "flags": case.flags, "shards": str(shards), "out": str(out), "linked": linked}
-        )
+        jobs.append({"name": name, "flags": case.flags, "shards": str(shards), "out": out, "linked": linked})
     work = folder / "jobs.json"
     write_json(work, {"jobs": jobs, "threads": max(1, cores() // place.ranks), "timeout": TIMEOUT})
     program, log = ["-m", "experiments.engine.rank", str(work)], folder / "log"
@@ -66,7 +79,6 @@ def _run_group(
         raise UserError(
             "\n".join([f"ranks ended with exit code {code}; the end of what they said:", *lines[-25:]])
         )
-    return [_merge(job["out"], place.ranks) for job in jobs]
 
 
 def _start(place: Place, program: Sequence[str], log: Path) -> int:
@@ -107,4 +119,9 @@ def _merge(out: str, ranks: int) -> Outcome:
     outcome["link_bytes"] = [sum(epoch) for epoch in zip(*(one["link_bytes"] for one in every), strict=True)]
     for name in ("history_bytes", "peak_bytes"):
         outcome[name] = [one[name] for one in every]
+    sides = ("forward", "backward")  # a rank whose rows nobody needs sends nothing
+    outcome["widths"] = {
+        side: {layer: width for one in every for layer, width in one["widths"][side].items()}
+        for side in sides
+    }
     return outcome

@@ -1,22 +1,20 @@
-"""Tables of results in Markdown, and the part of a README that holds them."""
+"""Tables of results in Markdown."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments.engine.experiment import REPEATS, Table
-from experiments.engine.figures import FIGURES
+from experiments.engine.figures import COLUMNS, FIGURES
 from experiments.engine.results import describe
 
-BEGIN, END = "<!-- results: written by the command below, do not edit -->", "<!-- end of results -->"
 NOTHING = "–"
 
 
 def section(results: Mapping[str, Any], tables: Sequence[Table]) -> str:
-    """What stands between the marks of a README."""
+    """Command, machine and tables: the first part of what a README shows of its experiment."""
     head = f"    {results['command']}\n\n{describe(results['machine'])}, {results['date']}."
     repeats = len({case["labels"].get(REPEATS) for case in results["cases"]})
     if repeats > 1:
@@ -24,15 +22,6 @@ def section(results: Mapping[str, Any], tables: Sequence[Table]) -> str:
             f" {repeats} repeats, interleaved: times are medians (least to most), scores means ± deviation."
         )
     return "\n\n".join([head, *(_captioned(table, results["cases"]) for table in tables)])
-
-
-def fill(readme: Path, text: str) -> None:
-    """Put a section between the marks of a README."""
-    content = readme.read_text()
-    before, begin, rest = content.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin and end, f"{readme} has no marks {BEGIN} … {END}"
-    readme.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def render(rows: Sequence[Sequence[str]]) -> str:
@@ -77,6 +66,8 @@ def make(table: Table, cases: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 def cell(cases: Sequence[Mapping[str, Any]], name: str) -> str:
     """One figure over all repeats, with its spread."""
+    if name == COLUMNS:
+        return "; ".join(_distinct([case[COLUMNS] for case in cases])) or NOTHING
     figure = FIGURES[name]
     values = [case["figures"][name] for case in cases if case["figures"].get(name) is not None]
     if not values:

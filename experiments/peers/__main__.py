@@ -1,5 +1,8 @@
 """Beside real peers: `python -m experiments.peers` trains one graph with PyG, DGL and Sancus.
 
+Everyone drops the same: the input of every layer, or nothing. With constant dense features preset `exact`
+would drop `Â X` instead of `X`, which is another noise: that is a row of its own.
+
 Peers run through their public packages, each in a virtual environment of its own, which is made at the first
 run (`--environments`, default under the cache; DGL's brings several GB). What is compared is interleaved,
 repeat after repeat. Every run has 2 threads: a process with two, or two ranks with one.
@@ -10,7 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.engine import results, tables
+from experiments import documents
+from experiments.engine import results
+from experiments.engine.figures import BILLED_BYTES
+from experiments.engine.measured import Measured
+from experiments.peers.findings import table
 from experiments.peers.footprint import Footprint
 from sancus.datasets.home import home
 from sancus.datasets.open import open_graph
@@ -30,12 +36,8 @@ from sancus.errors import UserError
 
 HERE = Path(__file__).parent
 PEERS = ("pyg", "dgl")
-OURS = "sancus exact"
+OURS, OTHER_DROPOUT = "sancus exact", "sancus exact, drops Â X"
 TITLE = "Beside PyG and DGL"
-HEAD = (
-    *("task", "program", "epoch, s", "spread, s", "first epoch, s", "peak memory, MB", "test %"),
-    *("epoch to ours", "our memory to it"),
-)
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,21 @@ class Task:
     layers: int
     hidden: int
     epochs: int
+    dropout: float
 
     def flags(self, seed: int) -> list[str]:
         """Its flags, which every program understands."""
         shape = ["--model", self.model, "--layers", str(self.layers), "--hidden", str(self.hidden)]
-        return [*shape, "--epochs", str(self.epochs), "--seed", str(seed), "--dropout", "0.5"]
+        return [*shape, "--epochs", str(self.epochs), "--seed", str(seed), "--dropout", str(self.dropout)]
 
 
-TASKS = (Task("GCN, 2 × 128", "gcn", 2, 128, 16), Task("GraphSAGE, 3 × 256", "sage", 3, 256, 12))
-QUICK = (Task("GCN, 2 × 128", "gcn", 2, 128, 3),)
+TASKS = (
+    Task("GCN, 2 × 128, no dropout", "gcn", 2, 128, 12, 0.0),
+    Task("GCN, 2 × 128, dropout 0.5", "gcn", 2, 128, 12, 0.5),
+    Task("GraphSAGE, 3 × 256, no dropout", "sage", 3, 256, 8, 0.0),
+    Task("GraphSAGE, 3 × 256, dropout 0.5", "sage", 3, 256, 8, 0.5),
+)
+QUICK = (Task("GCN, 2 × 128, dropout 0.5", "gcn", 2, 128, 3, 0.5),)
 
 
 def environment(peer: str, folder: Path) -> Path:
@@ -112,11 +120,13 @@ def wait_for(process: subprocess.Popen[bytes]) -> int:
     return footprint.peak_bytes
 
 
-def run_ours(shards: Path, folder: Path, task: Task, seed: int) -> dict[str, Any]:
-    """`sancus train` with two ranks of one thread."""
-    out = folder / f"ours-{task.model}-{seed}"
+def run_ours(shards: Path, folder: Path, input_dropped: bool, task: Task, seed: int) -> dict[str, Any]:
+    """`sancus train` with two ranks of one thread; `input_dropped`: dropout falls on `X`, as in the peers."""
+    out = folder / f"ours-{task.model}-{task.dropout}-{input_dropped}-{seed}"
     place = ["--ranks", "2", "--threads", "1", "--preset", "exact", "--quiet", "--out", str(out)]
     place += ["--eval-every", str(task.epochs)]
+    if input_dropped and task.dropout:
+        place.append("--no-reuse-input")
     command = [sys.executable, "-m", "sancus", "train", str(shards), *task.flags(seed), *place]
     with subprocess.Popen(command) as process:
         peak = wait_for(process)
@@ -127,6 +137,8 @@ def run_ours(shards: Path, folder: Path, task: Task, seed: int) -> dict[str, Any
     return {
         "seconds": [epoch["seconds"] for epoch in epochs],
         "compute_seconds": [epoch["compute_seconds"] for epoch in epochs],
+        "all_bytes": [sum(epoch[name] for name in BILLED_BYTES) for epoch in epochs],
+        "payload_bytes": [epoch["wire_bytes"] for epoch in epochs],
         "test": run["result"]["test"],
         "peak_bytes": peak,
         "versions": run["versions"],
@@ -136,60 +148,38 @@ def run_ours(shards: Path, folder: Path, task: Task, seed: int) -> dict[str, Any
 Run = Callable[[Task, int], dict[str, Any]]
 
 
-def measure(tasks: Sequence[Task], repeats: int, everyone: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """All tasks by everyone, in turn."""
-    rows = []
+def measure(
+    tasks: Sequence[Task],
+    repeats: int,
+    everyone: Mapping[str, Run],
+    rows: list[dict[str, Any]],
+    keep: Path | None,
+) -> list[dict[str, Any]]:
+    """All tasks by everyone, in turn; `rows` were measured before, and `keep` remembers after each."""
+    known = {(row["task"], row["who"], row["seed"]) for row in rows}
     for task, seed, who in itertools.product(tasks, range(repeats), everyone):
+        if (task.name, who, seed) in known or (who == OTHER_DROPOUT and not task.dropout):
+            continue
         print(f"{task.name}, repeat {seed}: {who}", flush=True)
         rows.append({"task": task.name, "who": who, "seed": seed} | everyone[who](task, seed))
+        if keep is not None:
+            results.write(keep, {"rows": rows})
     return rows
 
 
 def compare(
-    data: str, tasks: Sequence[Task], repeats: int, pythons: Mapping[str, Path]
+    data: str, tasks: Sequence[Task], repeats: int, pythons: Mapping[str, Path], keep: Path | None
 ) -> list[dict[str, Any]]:
-    """Write the graph for the peers, then measure."""
+    """Write the graph for the peers, then measure; what `keep` holds is not measured again."""
+    rows = results.read(keep)["rows"] if keep is not None and keep.exists() else []
     with tempfile.TemporaryDirectory(prefix="sancus-peers-") as name:
         folder, graph = Path(name), Path(name) / "graph.npz"
         export(data, graph)
         shards = partition(data, folder / "shards")
         everyone: dict[str, Run] = {peer: partial(run_peer, pythons[peer], peer, graph) for peer in pythons}
-        return measure(tasks, repeats, everyone | {OURS: partial(run_ours, shards, folder)})
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Epoch (median of all but the first epochs of all repeats), memory, accuracy; and how we compare."""
-    cells = [list(HEAD)]
-    for task in dict.fromkeys(row["task"] for row in rows):
-        mine = [row for row in rows if row["task"] == task]
-        runs_of = {
-            who: [row for row in mine if row["who"] == who] for who in dict.fromkeys(r["who"] for r in mine)
-        }
-        epoch, memory = _epoch(runs_of[OURS]), _memory(runs_of[OURS])
-        for who, runs in runs_of.items():
-            later = [second for run in runs for second in run["seconds"][1:]]
-            cells.append(
-                [
-                    task,
-                    who,
-                    f"{_epoch(runs):.3g}",
-                    f"{min(later):.3g} to {max(later):.3g}",
-                    f"{statistics.median(run['seconds'][0] for run in runs):.3g}",
-                    f"{_memory(runs) / 1e6:.0f}",
-                    f"{100 * statistics.fmean(run['test'] for run in runs):.1f}",
-                    f"{_epoch(runs) / epoch:.1f} ×",
-                    f"{memory / _memory(runs):.0%}",
-                ]
-            )
-    return cells
-
-
-def _epoch(runs: Sequence[Mapping[str, Any]]) -> float:
-    return statistics.median(second for run in runs for second in run["seconds"][1:])
-
-
-def _memory(runs: Sequence[Mapping[str, Any]]) -> float:
-    return statistics.median(run["peak_bytes"] for run in runs)
+        everyone[OURS] = partial(run_ours, shards, folder, True)
+        everyone[OTHER_DROPOUT] = partial(run_ours, shards, folder, False)
+        return measure(tasks, repeats, everyone, rows, keep)
 
 
 def main() -> int:
@@ -197,8 +187,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", default="synthetic:reddit@0.5")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--data", default="synthetic:reddit@0.05")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path("runs/experiments"), help="keeps what is done")
     parser.add_argument("--environments", type=Path, default=home() / "peers")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     parser.add_argument("--quick", action="store_true", help="one small task; writes nothing")
@@ -207,17 +198,17 @@ def main() -> int:
     try:
         pythons = {peer: environment(peer, flags.environments) for peer in flags.peers}
         repeats = 1 if flags.quick else flags.repeats
-        rows = compare(data, QUICK if flags.quick else TASKS, repeats, pythons)
+        keep = None if flags.quick else flags.work / "peers.json"
+        rows = compare(data, QUICK if flags.quick else TASKS, repeats, pythons, keep)
     except UserError as error:
         print(f"experiments.peers: {error}", file=sys.stderr)
         return 2
     content = results.heading("python -m experiments.peers") | {"title": TITLE, "data": data, "runs": rows}
-    head = f"    {content['command']}\n\n{results.describe(content['machine'])}, {content['date']}; {data}."
-    text = f"{head}\n\n{tables.render(table(rows))}"
-    print(text)
-    if not flags.quick:
+    print(table(Measured("peers", content)))
+    if keep is not None:
         results.write(HERE / results.RESULTS_FILE, content)
-        tables.fill(HERE / "README.md", text)
+        documents.write([HERE / "README.md"])
+        keep.unlink()
     return 0
 
 

@@ -12,6 +12,7 @@ For models that aggregate once a layer (the widths `f_0 … f_L` are all that is
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sancus.advise.overhead import agreement_bytes, parameter_bytes
 from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
 from sancus.codecs.base import Codec
@@ -73,11 +75,18 @@ class Estimate:
     memory: dict[str, float]  # part -> bytes
     compute_seconds: float
     comm_seconds: float
+    parameter_bytes: float = 0.0  # an epoch, of all ranks
+    agreement_bytes: float = 0.0
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes that all ranks together send in an epoch."""
+        """Payload bytes that all ranks together send in an epoch."""
         return sum(self.streams.values())
+
+    @property
+    def all_bytes(self) -> float:
+        """Payloads, parameters and agreement of an epoch, without evaluation."""
+        return self.wire_bytes + self.parameter_bytes + self.agreement_bytes
 
     @property
     def memory_bytes(self) -> float:
@@ -108,7 +117,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     dtype = getattr(torch, config.training.dtype)
     streams: dict[tuple[int, str], float] = {}
-    received = np.zeros(ranks)
+    received, payloads = np.zeros(ranks), 0.0
     for (layer, direction), width in columns.items():
         codec: Codec = build("codec", CODECS, codecs[direction])
         rows = crossing if direction == "forward" else backward_rows(crossing, plan)
@@ -116,6 +125,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
         sent = drawn * wire_bytes(codec, rows, width, dtype) * np.array(share)  # column j is owner j's
         streams[layer, direction] = float(sent.sum())
         received += sent.sum(axis=1)
+        payloads += float(((rows > 0) * np.array(share)).sum())
     history = sum(
         crossing.sum(axis=1).max() * width * dtype.itemsize
         for (_, direction), width in columns.items()
@@ -138,7 +148,10 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     reduced = 2 * (ranks - 1) / ranks * values * dtype.itemsize
     messages = (len(columns) * (ranks - 1) + 2 * (ranks - 1)) if ranks > 1 else 0
     comm = messages * machine.latency + (received.max() + reduced) / machine.link
-    return Estimate(ranks, streams, memory, compute, float(comm))
+    used = Counter(direction for _, direction in columns)
+    agreed = agreement_bytes(ranks, payloads, used, policies, factors.agree)
+    summed = parameter_bytes(values, ranks, dtype.itemsize)
+    return Estimate(ranks, streams, memory, compute, float(comm), summed, agreed)
 
 
 def rows_of_plan(spec: str) -> tuple[str, float]:
@@ -183,7 +196,8 @@ def parse_rate(text: str) -> float:
 def table(estimates: Sequence[Estimate]) -> list[list[str]]:
     """Rows to print; the first is the head."""
     parts = list(estimates[0].memory)
-    head = ["ranks", "memory a rank", *parts, "bytes an epoch", "seconds", "compute", "communication"]
+    sizes = ("all bytes an epoch", "payload alone", "parameters", "agreement")
+    head = ["ranks", "memory a rank", *parts, *sizes, "seconds", "compute", "communication"]
     rows = [head]
     for row in estimates:
         seconds = (row.compute_seconds + row.comm_seconds, row.compute_seconds, row.comm_seconds)
@@ -192,7 +206,8 @@ def table(estimates: Sequence[Estimate]) -> list[list[str]]:
                 str(row.ranks),
                 f"{row.memory_bytes / 1e6:,.0f} MB",
                 *(f"{row.memory[part] / 1e6:,.0f}" for part in parts),
-                f"{row.wire_bytes:,.0f}",
+                *(f"{size:,.0f}" for size in (row.all_bytes, row.wire_bytes, row.parameter_bytes)),
+                f"{row.agreement_bytes:,.0f}",
                 *(f"{value:.3g}" for value in seconds),
             ]
         )
@@ -200,7 +215,7 @@ def table(estimates: Sequence[Estimate]) -> list[list[str]]:
 
 
 def stream_table(estimates: Sequence[Estimate]) -> list[list[str]]:
-    """Bytes an epoch of every stream, a column for each number of ranks."""
+    """Payload bytes an epoch of every stream, a column for each number of ranks."""
     keys = sorted({key for row in estimates for key in row.streams})
     head = ["layer", "direction", *(f"{row.ranks} ranks" for row in estimates)]
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from sancus.errors import UserError
@@ -9,9 +10,10 @@ from sancus.plugins import build
 from sancus.staleness import POLICIES
 from sancus.staleness.base import SKIP, Policy, View
 
-LEAST_EPOCHS, MOST_EPOCHS = 256, 4096  # virtual epochs that are looked at, after as many that are not
+LEAST_EPOCHS, MOST_EPOCHS = 256, 1024  # virtual epochs that are looked at, after as many that are not
 
 
+@lru_cache(maxsize=4096)
 def share_sent(
     spec: str,
     ranks: int = 2,

@@ -98,8 +98,9 @@ def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Predictio
         raise UserError(f"{run_dir} holds no finished run; give the --out directory of one")
     world = detect(os.environ)
     count = check_ranks(ranks, world)
-    arguments = [*([data] if data else []), "--config", str(run_dir / RUN_FILE), "--ranks", str(count)]
-    source, settings = read_flags(arguments)
+    repeated = [*([data] if data else []), "--config", str(run_dir / RUN_FILE)]
+    # One exact pass over the whole graph, whatever the schedule of training was.
+    source, settings = read_flags([*repeated, "--ranks", str(count), "--schedule", "full"])
     backend = choose_backend(settings.factors.backend, world, settings.launch.device)
     check(source, settings, launched=True)
     parts = parts_needed(settings, count)

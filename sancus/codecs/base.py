@@ -22,6 +22,9 @@ class Codec(Protocol):
     The shape of the wire depends on the shape of the payload and the stage of the training alone, so that a
     receiver knows it beforehand. `decode(encode(x))` has the shape and dtype of `x`. The same payload and
     moment give the same bits, whatever the machine and its threads.
+
+    A codec whose row `k` of the wire is the code of row `k` of the payload may say so, by an attribute
+    `row_by_row = True`: its error is then measured on a few rows, and not by decoding a whole payload.
     """
 
     lossless: bool  # decode(encode(x)) is x

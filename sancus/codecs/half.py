@@ -13,6 +13,7 @@ class HalfPrecision:
     """Two bytes a value. What lies beyond the largest half-precision number becomes that number."""
 
     lossless = False
+    row_by_row = True
     half: ClassVar[torch.dtype]
 
     def wire(

@@ -28,6 +28,7 @@ class LowBit:
     """
 
     lossless: ClassVar[bool] = False
+    row_by_row: ClassVar[bool] = True
     bits: ClassVar[int]
     tail: Tail = "full"
 

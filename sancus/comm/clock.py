@@ -3,7 +3,8 @@
 One object holds it, and everything that depends on time reads it there: headers of messages, dropout masks,
 versions and ages of histories. An *epoch* is one pass over the training set, a *step* one update of the
 weights inside it (a full batch has one step an epoch, number 0), and a *pass* is what the ranks are doing:
-training, or an exact evaluation that leaves all that training remembers alone.
+training; an exact evaluation that leaves all that training remembers alone; or a measurement, in which every
+rank runs the model by itself on what it holds, and nothing crosses.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-Pass = Literal["training", "evaluation"]
+Pass = Literal["training", "evaluation", "measurement"]
 
 
 @dataclass
@@ -37,10 +38,15 @@ class Clock:
         """Whether everything is fresh and in full precision now, as evaluation needs it."""
         return self.current_pass == "evaluation"
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing may cross now, as a rank runs the model by itself to measure."""
+        return self.current_pass == "measurement"
+
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Inside, the ranks evaluate; afterwards they do again what they did before."""
-        before, self.current_pass = self.current_pass, "evaluation"
+    def during(self, now: Pass) -> Iterator[None]:
+        """Inside, the ranks do what `now` says; afterwards they do again what they did before."""
+        before, self.current_pass = self.current_pass, now
         try:
             yield
         finally:

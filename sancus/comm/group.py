@@ -13,7 +13,6 @@ process of the whole run each of them is, and the ledger and errors name those.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,6 +28,7 @@ from sancus.comm.ledger import AGREEMENT, PARAMETER, Entry, Ledger
 from sancus.comm.notes import Notes
 from sancus.comm.observer import Observer
 from sancus.comm.ring import TAGS, Ring
+from sancus.comm.stopwatch import Stopwatch, message_of
 from sancus.comm.transport import Transfer, Transport
 
 MESSAGE_TAG = TAGS  # of messages between two ranks; those of the ring are below
@@ -40,6 +40,7 @@ class Group:
     ledger = OnDesk[Ledger]()
     observer = OnDesk[Observer]()
     clock = OnDesk[Clock]()  # the same on all ranks at the same collective
+    stopwatch = OnDesk[Stopwatch]()
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Group:
     def begin_epoch(self, epoch: int) -> None:
         """A training epoch starts; its number is the same on all ranks."""
         self.clock.begin_epoch(epoch)
+        self.stopwatch.read()
         self.observer.begin_epoch(epoch)
 
     def broadcast(
@@ -225,7 +227,7 @@ class Group:
         self, operation: str, entry: Entry, dtype: torch.dtype, shape: Sequence[int], number: int = 0
     ) -> Plain:
         """What the messages of the next collective, or of message `number`, say; `shape` is of a row."""
-        label = label_of(entry, self.clock.epoch)
+        label = label_of(entry, self.clock)
         return Plain(operation, number or self.number + 1, label, dtype, tuple(shape))
 
     def _count(self, entry: Entry, sizes: Sequence[int], overhead: int) -> None:
@@ -252,10 +254,9 @@ class Group:
         describe = f"rank {self.members[self.rank]}: {what}"
         if entry.stream is not None:
             describe += f" ({entry.stream.direction}, layer {entry.stream.layer})"
-        started = time.perf_counter()
-        try:
-            transfer = start()
-        except RuntimeError as error:
-            raise CommError(self.observer.explain(f"{describe} failed: {reason(error)}")) from error
-        self.ledger.wait(entry.purpose, time.perf_counter() - started)
+        with self.stopwatch.at(message_of(entry)):
+            try:
+                transfer = start()
+            except RuntimeError as error:
+                raise CommError(self.observer.explain(f"{describe} failed: {reason(error)}")) from error
         return Handle(transfer, self.desk, entry, describe, on_arrival)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from sancus.comm.desk import Desk
 from sancus.comm.errors import CommError
 from sancus.comm.ledger import Entry
+from sancus.comm.stopwatch import message_of
 from sancus.comm.transport import Transfer
 
 
@@ -24,13 +24,15 @@ class Handle:
     ) -> None:
         """`on_arrival` checks what has arrived, and puts it where the caller expects it."""
         self._transfer = transfer
-        self._ledger = desk.ledger
+        self._stopwatch = desk.stopwatch
         self._observer = desk.observer
         self._number = desk.number
         self._entry = entry
         self._describe = describe
         self._on_arrival = on_arrival
-        self._begun = time.perf_counter()
+        self._journey = None
+        if entry.purpose == "payload":
+            self._journey = self._stopwatch.overlap.begin(self._stopwatch.now(), transfer.ended)
 
     def wait(self) -> None:
         """Block until the tensors are ours again; a failure or timeout is a `CommError`.
@@ -38,20 +40,20 @@ class Handle:
         Only this time is exposed; what passed since the start of the transfer, until here or until the
         transfer ended, was hidden behind other work.
         """
-        started = time.perf_counter()
-        self._observer.waits(self._number)
-        try:
-            self._transfer.finish()
-        except RuntimeError as error:
-            waited = time.perf_counter() - started
-            failed = f"{self._describe} failed after {waited:.1f} s: {reason(error)}"
-            raise CommError(self._observer.explain(failed)) from error
-        self._observer.goes_on()
-        if self._on_arrival is not None:
-            self._on_arrival()
-        self._ledger.wait(self._entry.purpose, time.perf_counter() - started)
-        if self._entry.purpose == "payload":
-            self._ledger.hide(min(started, self._transfer.ended() or started) - self._begun)
+        with self._stopwatch.at(message_of(self._entry)):
+            started = self._stopwatch.now()
+            if self._journey is not None:
+                self._journey.awaited = started
+            self._observer.waits(self._number)
+            try:
+                self._transfer.finish()
+            except RuntimeError as error:
+                waited = self._stopwatch.now() - started
+                failed = f"{self._describe} failed after {waited:.1f} s: {reason(error)}"
+                raise CommError(self._observer.explain(failed)) from error
+            self._observer.goes_on()
+            if self._on_arrival is not None:
+                self._on_arrival()
 
 
 def reason(error: Exception) -> str:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 import xxhash
 
+from sancus.comm.clock import Clock
 from sancus.comm.errors import DisagreementError
 from sancus.comm.ledger import DIRECTIONS, PURPOSES, Entry, Stream
 
@@ -165,11 +166,11 @@ def messages(sealed: torch.Tensor, headers: Sequence[Header | None]) -> Sequence
     return sealed.split([size_of(header) for header in headers])
 
 
-def label_of(entry: Entry, epoch: int) -> int:
-    """A number for what a collective is for; whose rows they are is left out."""
+def label_of(entry: Entry, clock: Clock) -> int:
+    """A number for what a collective is for, and when; whose rows they are is left out."""
     stream = entry.stream
     place = (stream.layer, DIRECTIONS.index(stream.direction)) if stream is not None else (-1, -1)
-    return hash((PURPOSES.index(entry.purpose), *place, epoch))
+    return hash((PURPOSES.index(entry.purpose), *place, clock.epoch, clock.step, clock.exact))
 
 
 def checksum(content: torch.Tensor) -> int:

@@ -39,14 +39,12 @@ AGREEMENT = Entry("agreement")
 
 
 class Ledger:
-    """Bytes and seconds of one rank since it started; differences give an epoch's share."""
+    """Bytes of one rank since it started; differences give an epoch's share."""
 
     def __init__(self) -> None:
         self.wire: Counter[tuple[Entry, int]] = Counter()
         self.raw: Counter[Stream] = Counter()
         self.saved: Counter[Stream] = Counter()
-        self.seconds: Counter[Purpose] = Counter()
-        self.hidden_seconds = 0.0
 
     def count(self, entry: Entry, receiver: int, wire: int, overhead: int = 0) -> None:
         """`wire` bytes were handed over for one receiver; `overhead` of them are a header: agreement."""
@@ -62,14 +60,6 @@ class Ledger:
     def count_saved(self, stream: Stream, wire: int) -> None:
         """A payload that `always` would have sent was skipped: its wire bytes, over all receivers."""
         self.saved[stream] += wire
-
-    def wait(self, purpose: Purpose, seconds: float) -> None:
-        """The rank did nothing but communicate for so long."""
-        self.seconds[purpose] += seconds  # type: ignore[assignment]
-
-    def hide(self, seconds: float) -> None:
-        """A transfer was under way for so long while the rank did something else."""
-        self.hidden_seconds += seconds
 
     def wire_of(self, purpose: Purpose) -> int:
         """All bytes of a purpose so far."""

@@ -189,14 +189,14 @@ class Pace:
 
 
 def figures(record: Record) -> list[str]:
-    """An epoch in a few words: loss, scores, bytes, share skipped, age, and where the seconds went."""
+    """An epoch in a few words: loss, scores, all bytes, share skipped, age, and where the seconds went."""
 
     def value(name: str) -> float:
         return record.get(name) or 0.0
 
     words = [f"loss {value('loss'):.4f}"]
     words += [f"{split} {record[split]:.4f}" for split in ("val", "test") if record.get(split) is not None]
-    words.append(bytes_text(value("wire_bytes")))
+    words.append(bytes_text(value("wire_bytes") + value("agreement_bytes") + value("parameter_bytes")))
     decisions = value("sends") + value("skips")
     if value("skips"):
         words.append(f"skipped {100 * value('skips') / decisions:.0f} %")

@@ -19,6 +19,29 @@ def aggregate(mover: Mover, layer: int, h: torch.Tensor, clean: torch.Tensor | N
     return result
 
 
+def clip(mover: Mover, result: torch.Tensor) -> torch.Tensor:
+    """`result` itself, whose gradient on this rank is clipped before anything of it is sent (`--clip`)."""
+    if mover.limit is None:
+        return result
+    clipped: torch.Tensor = Clip.apply(mover, result)
+    return clipped
+
+
+class Clip(torch.autograd.Function):
+    """GRADIENT_CLIP of Algorithm 3, for calls whose backward pass takes more than one way to other ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, mover: Mover, result: torch.Tensor) -> torch.Tensor:
+        """`[n, f]` as it is."""
+        ctx.mover = mover
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+        """All that this rank holds of the gradient, at once."""
+        return None, ctx.mover.clipped(gradient)
+
+
 class Aggregate(torch.autograd.Function):
     """`T = Â H`, `dH = Âᵀ dT`."""
 

@@ -14,9 +14,11 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
+from sancus.comm.stopwatch import Stopwatch
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.exchange.mover import Mover
 from sancus.exchange.noise import Noise
+from sancus.exchange.timing import time_way_back
 from sancus.kernels.base import Csr
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.base import Plan
@@ -43,7 +45,7 @@ class ConstantInput:
 
     def propagate(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message after the first; of dense features `dropout(Â X) W`."""
-        key = self._noise.key(layer)
+        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
         if self._sparse is not None:
             return self._sparse.received(layer).propagate(weight, dropout, key)
         assert isinstance(self.x, torch.Tensor)
@@ -55,7 +57,7 @@ class ConstantInput:
 
     def rows(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
         """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message after the first."""
-        key = self._noise.key(layer)
+        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
         if self._sparse is not None:
             return self._sparse.received(layer).rows(weight, dropout, key)
         assert isinstance(self.x, torch.Tensor)
@@ -87,7 +89,8 @@ class ConstantRows:
         return self._received[absent]
 
     def _alone(self) -> ReceivedRows:
-        return ReceivedRows(self.own, self.nodes, self._mover.plan.forward.diagonal.matrix)
+        mover = self._mover
+        return ReceivedRows(self.own, self.nodes, mover.plan.forward.diagonal.matrix, mover.group.stopwatch)
 
     def _fetch(self, layer: int) -> ReceivedRows:
         group = self._mover.group
@@ -98,10 +101,13 @@ class ConstantRows:
 class ReceivedRows:
     """Own and received rows of a sparse `X`; dropout falls on the entries of `X`, as in one process."""
 
-    def __init__(self, x: SparseMatrix, nodes: torch.Tensor, local_rows: SparseMatrix) -> None:
+    def __init__(
+        self, x: SparseMatrix, nodes: torch.Tensor, local_rows: SparseMatrix, stopwatch: Stopwatch
+    ) -> None:
         self._x = x  # [n_i + r_i, F]
         self._nodes = nodes  # [n_i + r_i]
         self._local_rows = local_rows  # [n_i, n_i + r_i]
+        self._stopwatch = stopwatch
 
     def propagate(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message."""
@@ -110,7 +116,11 @@ class ReceivedRows:
     def multiply(self, weight: torch.Tensor | None, thin: Thinning) -> torch.Tensor:
         """`Â (thin(X) W)`, where `thin` leaves out entries by node, the same in every copy of a row."""
         x = thin(self._x, self._nodes)
-        return self._local_rows @ (x.to_dense() if weight is None else x @ weight)
+        values = x.to_dense() if weight is None else x @ weight
+        with self._stopwatch.at("aggregation"):
+            out = self._local_rows @ values
+        time_way_back(self._stopwatch, values, out)
+        return out
 
     def rows(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message."""
@@ -166,7 +176,7 @@ def fetch_sparse_rows(
         (x.shape[0] + len(received_heads), x.shape[1]),
     )
     all_nodes = torch.cat([nodes, received_heads[:, 0]])
-    return ReceivedRows(SparseMatrix(joined, x.kernel), all_nodes, plan.local_rows())
+    return ReceivedRows(SparseMatrix(joined, x.kernel), all_nodes, plan.local_rows(), group.stopwatch)
 
 
 def _entries_of_rows(crow: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

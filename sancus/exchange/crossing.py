@@ -17,7 +17,9 @@ from sancus.codecs.base import Codec
 from sancus.codecs.full import FullPrecision
 from sancus.comm.group import Group
 from sancus.comm.ledger import Direction, Stream
+from sancus.errors import UserError
 from sancus.exchange.agreement import Agree, Agreement
+from sancus.exchange.codec_error import ErrorGauge
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Recall, Use
 from sancus.exchange.drift import DriftMeter
@@ -67,7 +69,6 @@ class Crossing:
         self.policies = policies
         self.clock = group.clock
         self.health = health or Health(group)
-        self.noisy = False  # whether a model drops out in training
         self.decisions = Decisions(group.size, group.clock)
         self.agreement = Agreement(
             policies,
@@ -83,9 +84,12 @@ class Crossing:
             for side, codec in codecs.items()
         }
         self.memory = Memory(encoders)
+        self.gauge = ErrorGauge()
         self._group = group
         self._device = device
-        self._deliveries = {side: Delivery(group, coder, self.health) for side, coder in encoders.items()}
+        self._deliveries = {
+            side: Delivery(group, coder, self.health, self.gauge) for side, coder in encoders.items()
+        }
         self._exact_delivery = Delivery(group, Encoder(FullPrecision()), self.health)
         self._pending: dict[tuple[int, Direction], Arrivals] = {}  # under way since the last use
 
@@ -94,14 +98,17 @@ class Crossing:
         self.health.check_over()
         self.decisions.begin_epoch()
         self.agreement.begin_epoch()
+        self.gauge.begin_epoch()
 
     def absent(self, direction: Direction) -> bool:
         """Whether remote rows count as zero in the present pass."""
         return self.policies[direction].absent and not self.clock.exact
 
-    def drifts(self, direction: Direction) -> bool:
-        """Whether drift is measured in the present pass."""
-        return self.policies[direction].drift_norm is not None and not self.clock.exact
+    def wants_clean(self, layer: int) -> bool:
+        """Whether drift is measured forward, and nothing but a payload without its dropout can say it."""
+        if self.policies["forward"].drift_norm is None or self.clock.current_pass != "training":
+            return False
+        return not self.memory.drift.saw(Stream(layer, "forward", self._group.rank), self.clock.epoch)
 
     def deliver(
         self,
@@ -113,24 +120,25 @@ class Crossing:
     ) -> Arrivals:
         """One use of the streams of a layer: what the other ranks' rows are now, owner after owner.
 
-        `clean` is `outgoing` without dropout, for policies that measure drift.
+        `clean` is `outgoing` without its own dropout, where `wants_clean` asks for it.
         """
         self._group.progress()
         stream, policy = Stream(layer, direction, self._group.rank), self.policies[direction]
         delivery, drift = self._deliveries[direction], self.memory.drift
         if self.clock.exact:
-            if policy.drift_norm and self.noisy:
-                drift.see(stream, outgoing.joined(), self.clock.epoch)
             use = exact_use(self._group, layer, direction, "evaluation")
             return move(leg, outgoing, use, self._exact_delivery)
         _finish(self._pending.pop((layer, direction), None))
+        if self.clock.silent:
+            drift.see(stream, outgoing.joined(), self.clock.epoch)
+            return _held(leg, self.memory, stream)
         echo: list[torch.Tensor] | None = None
         if policy.drift_norm:
-            now = drift.current(stream, (clean or outgoing).joined(), noisy=self.noisy)
+            now = drift.current(stream, (clean or outgoing).joined(), self.clock.epoch)
             answers = _decide_by_drift(self.agreement, drift, stream, now, policy.drift_norm)
             if answers[stream.owner] != SKIP:
                 drift.keep(stream, now, self.clock.epoch)
-            echo = None if delivery.encoder.codec.lossless or self.noisy else []
+            echo = None if delivery.encoder.codec.lossless or drift.noisy else []
         else:
             answers = self.agreement.decide(layer, direction)
         if answers[stream.owner] == SKIP:
@@ -192,11 +200,11 @@ class Crossing:
     def state(self) -> State:
         """Everything that a checkpoint keeps. What travels in the background is waited for first."""
         self.drain()
-        return save(self.memory, self.decisions, self.agreement)
+        return save(self.memory, self.decisions, self.agreement, self.gauge)
 
     def restore(self, state: State) -> None:
         """Go on where another process stopped, before anything is sent here."""
-        load(state, self.memory, self.decisions, self.agreement, self._device)
+        load(state, self.memory, self.decisions, self.agreement, self.gauge, self._device)
 
 
 def move(
@@ -229,6 +237,19 @@ def _use(group: Group, stream: Stream, answers: Sequence[Answer], wanted: Answer
 def _recall(policy: Policy, memory: Memory) -> Recall:
     """What receivers go on with under a policy where an owner skips."""
     return Recall(memory.history if policy.max_age else None, policy.absent, policy.max_age)
+
+
+def _held(leg: Leg, memory: Memory, own: Stream) -> Arrivals:
+    """What this rank last received of the other owners, whatever its age; nothing crosses."""
+    for owner, row_map in enumerate(leg.add):
+        if owner != own.owner and row_map.rows_in:
+            stream = replace(own, owner=owner)
+            if not memory.history.holds(stream):
+                raise UserError(
+                    f"the model uses layer {own.layer} in eval mode alone; where it drops out and "
+                    "--staleness measures drift, eval mode must use the layers of training"
+                )
+            yield owner, memory.history.pull(stream)
 
 
 def _decide_by_drift(

@@ -16,6 +16,7 @@ from sancus.comm.handle import Handle
 from sancus.comm.header import PAYLOAD_HEADER, Header, Payload, blank, messages, seal, size_of
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
 from sancus.errors import UserError
+from sancus.exchange.codec_error import ErrorGauge, Origin, Sent, look, receiver_to_look_at
 from sancus.exchange.encoding import EVERYONE, Encoder
 from sancus.exchange.health import Health
 from sancus.exchange.history import History
@@ -29,6 +30,7 @@ class Outgoing:
 
     payloads: Sequence[torch.Tensor]
     weights: Sequence[torch.Tensor]  # of each payload's rows, for codecs that choose
+    origin: Origin | None = None  # of embeddings: what they are for, to judge a codec's errors by
 
     def joined(self) -> torch.Tensor:
         """All rows, receiver after receiver."""
@@ -73,10 +75,14 @@ class Use:
 class Delivery:
     """Moves payloads between ranks; yields `(owner, payload)` of the other ranks."""
 
-    def __init__(self, group: Group, encoder: Encoder, health: Health) -> None:
+    def __init__(
+        self, group: Group, encoder: Encoder, health: Health, gauge: ErrorGauge | None = None
+    ) -> None:
+        """`gauge` measures the errors of a lossy codec."""
         self._group = group
         self.encoder = encoder
         self._health = health
+        self._gauge = None if encoder.codec.lossless else gauge
 
     def broadcast(
         self, outgoing: Outgoing, rows: Sequence[int], use: Use, echo: list[torch.Tensor] | None = None
@@ -119,6 +125,8 @@ class Delivery:
                 elif owner != own and rows[owner] and use.recalls(owner):
                     yield owner, self._recall(owner, use)
 
+        if mine is not None:
+            self._look(outgoing, 0, mine, use)
         self._count_raw([payload] * (group.size - 1), use)
         for place in range(len(owners) if use.background else 1):
             start(place)
@@ -148,6 +156,9 @@ class Delivery:
             if use.sends[rank] and rows[rank]:
                 like = self.encoder.wire(rows[rank], sample, use.epoch)
                 coming[rank] = self._header(rank, like, use)
+        watched = receiver_to_look_at(outgoing.payloads, use.epoch)
+        if use.sends[own] and watched is not None:
+            self._look(outgoing, watched, wires[others.index(watched)], use)
         sealed = seal(wires, [going[rank] for rank in others if use.sends[own]], sample.device)
         received = blank(coming, sample.device)
         handle = group.all_to_all(
@@ -204,7 +215,8 @@ class Delivery:
         if self.encoder.codec.lossless:  # the others look at every value anyway, and refuse some
             self._health.check_payload(payload, stream, use.epoch)
         try:
-            wire = self.encoder.encode(payload, weight, stream, receiver, use.epoch)
+            with self._group.stopwatch.at("codec"):
+                wire = self.encoder.encode(payload, weight, stream, receiver, use.epoch)
         except UserError as error:  # zeros cross, as the others wait; the epoch ends with this error
             self._health.note(str(error))
             wire = self.encoder.encode(torch.zeros_like(payload), weight, stream, receiver, use.epoch)
@@ -212,16 +224,28 @@ class Delivery:
             echo.append(self.encoder.decode(wire, len(payload), payload, use.epoch))
         return wire
 
+    def _look(self, outgoing: Outgoing, place: int, wire: torch.Tensor, use: Use) -> None:
+        """Measure the error of the payload at `place`, encoded as `wire`, where it is time to."""
+        stream, payload = use.stream(self._group.rank), outgoing.payloads[place]
+        if self._gauge is not None and len(payload) and self._gauge.due(stream, use.epoch):
+            with self._group.stopwatch.at("other"):
+                rows = sum(map(len, outgoing.payloads))
+                sent = Sent(payload, wire, outgoing.weights[place], rows, outgoing.origin)
+                self._gauge.note(stream, use.epoch, look(sent, self.encoder, use.epoch))
+
     def _open(
         self, message: torch.Tensor, header: Header, like: torch.Tensor, rows: int, owner: int, use: Use
     ) -> torch.Tensor:
         """The payload of a message, as receivers see it and remember it."""
-        expected = self.encoder.wire(rows, like, use.epoch)
-        content = header.check(message, self._group.members[self._group.rank])
-        wire = content.view(expected.dtype).view(expected.shape)
-        payload = self.encoder.decode(wire, rows, like, use.epoch)
-        if use.recall.history is not None:
-            use.recall.history.push(use.stream(owner), payload, use.epoch)
+        stopwatch = self._group.stopwatch
+        with stopwatch.at("other"):
+            expected = self.encoder.wire(rows, like, use.epoch)
+            content = header.check(message, self._group.members[self._group.rank])
+            wire = content.view(expected.dtype).view(expected.shape)
+            with stopwatch.at("codec"):
+                payload = self.encoder.decode(wire, rows, like, use.epoch)
+            if use.recall.history is not None:
+                use.recall.history.push(use.stream(owner), payload, use.epoch)
         return payload
 
     def _recall(self, owner: int, use: Use) -> torch.Tensor:

@@ -1,9 +1,11 @@
 """Drift: how far an owner's current payload is from what its receivers hold.
 
 The owner keeps a copy of every payload as it was sent, so the drift is the true one under any plan. Dropout
-is noise, not drift, and it reaches a layer's rows from every layer below. So where there is dropout,
-payloads are compared as the last fresh, exact evaluation made them, which has none; before the first
-evaluation, as they are before this layer's own dropout. The copies are counted apart from the histories.
+is noise, not drift, and it reaches a layer's rows from every layer below. So where a model drops out, forward
+payloads are compared as the clean pass at the start of the epoch made them (`sancus.exchange.clean_pass`):
+without any dropout, now and when they were last sent. The first epoch has no clean pass, because nothing was
+received yet; its payloads, which all cross, count as they are before their own layer's dropout. The copies
+are counted apart from the histories.
 """
 
 from __future__ import annotations
@@ -22,17 +24,21 @@ class DriftMeter:
 
     def __init__(self) -> None:
         self.sent = History()
-        self.seen = History()
+        self.noisy = False  # whether the model drops out in training
+        self.has_model = False  # whether this epoch's clean pass has, or would have, a model to run
+        self._clean = History()  # of the last clean pass
 
     def see(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
-        """The payload `[rows, f]` in a fresh, exact pass, without any dropout."""
-        self.seen.push(stream, payload, epoch)
+        """The payload `[rows, f]` in the clean pass of an epoch."""
+        self._clean.push(stream, payload, epoch)
 
-    def current(self, stream: Stream, payload: torch.Tensor, *, noisy: bool) -> torch.Tensor:
-        """The payload to measure by: the last exact one where dropout makes this one noisy."""
-        if noisy and self.seen.holds(stream) and self.seen.pull(stream).shape == payload.shape:
-            return self.seen.pull(stream)
-        return payload
+    def saw(self, stream: Stream, epoch: int) -> bool:
+        """Whether the clean pass of this epoch made the payload."""
+        return self._clean.holds(stream) and self._clean.version(stream) == epoch
+
+    def current(self, stream: Stream, payload: torch.Tensor, epoch: int) -> torch.Tensor:
+        """The payload to measure by: that of this epoch's clean pass, where there was one."""
+        return self._clean.pull(stream) if self.saw(stream, epoch) else payload
 
     def keep(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
         """What is being sent now, as `current` gave it."""
@@ -51,4 +57,4 @@ class DriftMeter:
     @property
     def nbytes(self) -> int:
         """Memory of the copies."""
-        return self.sent.nbytes + self.seen.nbytes
+        return self.sent.nbytes + self._clean.nbytes

@@ -34,6 +34,11 @@ class Encoder:
         self._last = max(1, epochs - 1)
         self.residuals: dict[int, History] | None = {} if feedback and not codec.lossless else None
 
+    @property
+    def row_by_row(self) -> bool:
+        """Whether any rows of the wire are the code of the same rows of the payload; a codec may say so."""
+        return getattr(self.codec, "row_by_row", False)
+
     def stage(self, epoch: int) -> float:
         """How far the training is: 0 in the first epoch, 1 in the last."""
         return min(1.0, max(0, epoch) / self._last)

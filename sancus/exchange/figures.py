@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sancus.comm.ledger import Stream
 from sancus.exchange.agreement import Agreement
+from sancus.exchange.codec_error import ErrorGauge, Measurement
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.memory import Memory
 from sancus.staleness.base import Answer
@@ -21,6 +22,7 @@ class Remembers(Protocol):
     decisions: Decisions
     agreement: Agreement
     memory: Memory
+    gauge: ErrorGauge
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class StreamFigures:
     answer: Answer
     age: int | None  # of what receivers held when the answer was given; None before the first send
     drift: float | None  # where it was measured
+    codec_error: float | None  # where it was measured
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Figures:
     skips: int
     max_age: int  # of the oldest history that was used
     max_drift: float | None  # of the streams of this rank, where it was measured
+    codec_error: float | None  # the largest of the streams of this rank, where any was measured
+    codec_noise: float | None  # likewise
     history_bytes: int
     drift_bytes: int
     residual_bytes: int
@@ -54,31 +59,39 @@ class RunLog:
 
     decisions: npt.NDArray[np.int8]  # [epochs, layers, 2, p]: see `Decisions.as_array`
     counts: dict[Stream, tuple[int, int]]  # sends and skips of every stream
-    measured: list[list[float]]  # what this rank measured: see `Agreement.record`
+    measured: list[list[float]]  # drift that this rank measured: see `Agreement.record`
+    errors: list[list[float | None]]  # of its codecs: see `ErrorGauge.record`
 
 
 def run_log(crossing: Remembers) -> RunLog:
     """The log of a run; the decisions are the same on all ranks."""
     decisions = crossing.decisions
     counts = {stream: decisions.counts_of(stream) for stream in decisions.streams()}
-    return RunLog(decisions.as_array(), counts, crossing.agreement.record())
+    return RunLog(decisions.as_array(), counts, crossing.agreement.record(), crossing.gauge.record())
 
 
 def figures_of(crossing: Remembers, rank: int) -> Figures:
     """The current epoch on one rank."""
     decisions, agreement, memory = crossing.decisions, crossing.agreement, crossing.memory
+    errors = crossing.gauge.current
     sends, skips = decisions.counts()
     return Figures(
         sends,
         skips,
         decisions.max_age,
         max(agreement.drifts.values(), default=None),
+        max((one.error for one in errors.values()), default=None),
+        max((one.noise for one in errors.values() if one.noise is not None), default=None),
         memory.history.nbytes,
         memory.drift.nbytes,
         memory.residual_bytes,
         tuple(agreement.place()),
         tuple(
-            StreamFigures(stream, answer, age, agreement.drifts.get(stream))
+            StreamFigures(stream, answer, age, agreement.drifts.get(stream), _error(errors.get(stream)))
             for stream, answer, age in decisions.of_epoch(rank)
         ),
     )
+
+
+def _error(measurement: Measurement | None) -> float | None:
+    return None if measurement is None else measurement.error

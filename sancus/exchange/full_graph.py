@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from sancus.errors import UserError
-from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate
+from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate, clip
 from sancus.exchange.attention import BlockAttention, attend_rows
+from sancus.exchange.clean_pass import REFUSAL, make_clean_pass
 from sancus.exchange.constant_input import ConstantInput
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.labels import LabelInput, Labelled
@@ -24,9 +26,11 @@ from sancus.exchange.order import ProductOrder, is_one_way, product_order
 from sancus.exchange.savings import Savings
 from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
+from sancus.exchange.timing import time_way_back
 from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Rowlike, Summed
+from sancus.plans.base import Plan
 
 
 class FullGraph:
@@ -53,10 +57,15 @@ class FullGraph:
         self._constant = constant
         self._orders: dict[int, ProductOrder] = {}  # of training, by layer; evaluation follows
 
-    def begin_epoch(self, epoch: int) -> None:
-        """A training epoch starts; its number is the same on all ranks."""
+    def begin_epoch(self, epoch: int, model: nn.Module | None = None) -> None:
+        """A training epoch starts; its number is the same on all ranks.
+
+        `model` is the one that will be trained. Only a policy that measures drift needs it, and only where
+        the model drops out: it then runs once without dropout, see `sancus.exchange.clean_pass`.
+        """
         self.group.begin_epoch(epoch)
         self.crossing.begin_epoch()
+        make_clean_pass(self.crossing, model, self.input, self)
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -64,7 +73,7 @@ class FullGraph:
 
         This is how evaluation runs; its bytes are counted apart.
         """
-        with self.group.clock.evaluating():
+        with self.group.clock.during("evaluation"):
             yield
 
     def propagate(
@@ -78,7 +87,7 @@ class FullGraph:
         if self.savings.reuse_input and (h.x if isinstance(h, Labelled) else h) is self.input:
             result = self._constant.propagate(layer, weight, dropout)
             return result + h.propagate_labels(layer, weight) if isinstance(h, Labelled) else result
-        clean = h if dropout and self.crossing.drifts("forward") else None
+        clean = h if dropout and self.crossing.wants_clean(layer) else None
         if weight is not None and self._order(h, weight, layer) == "transform-first":
             narrow = self.transform(h, layer, weight, dropout)
             return aggregate(self.mover, layer, narrow, None if clean is None else clean @ weight)
@@ -99,14 +108,8 @@ class FullGraph:
         With a `weight [f_in, f_out]`, rows of `h W`. Where a plan picks rows, those of the input cross once.
         Rows that are constants cross as they are, and meet the `W` of now at the receiver (DIGEST eq. 5).
         """
-        self._check_rows()
-        if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
-            return self.mover.current.present(self._constant.rows(layer, weight, dropout))
-        if weight is not None and _one_way(self.crossing):
-            return self.rows(h, layer, dropout) @ weight
-        values, clean = self._values(h, layer, dropout, weight)
-        result: torch.Tensor = Rows.apply(self.mover, layer, values, clean)
-        return result
+        rows, crossed = self._gathered(h, layer, dropout, weight)
+        return clip(self.mover, rows) if crossed else rows
 
     def attend(
         self,
@@ -126,17 +129,22 @@ class FullGraph:
         blocks come owner after owner, they are used as they come (see `sancus.exchange.attention`), unless
         they are constants: those are kept, as the gradient of `W` needs them.
         """
-        self._check_rows()
+        _check_rows(self.plan)
         factors = self.noise.edge_factors(layer, edge_dropout, scorer.heads)
         if not self.plan.forward.broadcast or _one_way(self.crossing):
-            rows = self.rows(h, layer, dropout, weight)
-            return attend_rows(self.local_rows, query(rows[: len(self.nodes)]), rows, scorer, factors)
-        values, clean = self._values(h, layer, dropout, weight)
-        blocks = BlockStream(self.mover, layer, clean)
-        result: torch.Tensor = BlockAttention.apply(
-            blocks, scorer, factors, values, query(values), *scorer.parameters()
-        )
-        return result
+            values, crossed = self._gathered(h, layer, dropout, weight)
+            with self.group.stopwatch.at("aggregation"):
+                own = query(values[: len(self.nodes)])
+                result = attend_rows(self.local_rows, own, values, scorer, factors)
+        else:
+            values, clean = self._values(h, layer, dropout, weight)
+            crossed, blocks = True, BlockStream(self.mover, layer, clean)
+            with self.group.stopwatch.at("aggregation"):
+                result = BlockAttention.apply(
+                    blocks, scorer, factors, values, query(values), *scorer.parameters()
+                )
+        time_way_back(self.group.stopwatch, values, result)
+        return clip(self.mover, result) if crossed else result
 
     def transform(self, h: Rowlike, layer: int, weight: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         """`dropout(h) W [n_i, f_out]` of own rows, with the mask of this layer; no dropped copy is kept."""
@@ -148,6 +156,8 @@ class FullGraph:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks of `values [k]`, for statistics of all rows; every rank must call it."""
+        if self.group.clock.silent:
+            raise UserError(f"the model sums over ranks {REFUSAL}")
         result: torch.Tensor = SumOverRanks.apply(self.group, values)
         return result
 
@@ -165,17 +175,23 @@ class FullGraph:
         assert self.labels is not None, "made for a model that takes labels"
         return self.labels.added_to(self.input, embedding, self.labels.draw(rate, self.crossing.clock.epoch))
 
-    def _check_rows(self) -> None:
-        if not self.plan.picks_rows:
-            raise UserError(
-                "this model weighs edges by content, but the plan sends sums; "
-                "choose --plan halo or --plan block"
-            )
+    def _gathered(
+        self, h: Rowlike, layer: int, dropout: float, weight: torch.Tensor | None
+    ) -> tuple[torch.Tensor, bool]:
+        """What `rows` returns, before its gradient is clipped; and whether the rows of others cross now."""
+        _check_rows(self.plan)
+        if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
+            return self.mover.current.present(self._constant.rows(layer, weight, dropout)), False
+        if weight is not None and _one_way(self.crossing):
+            rows, crossed = self._gathered(h, layer, dropout, None)
+            return rows @ weight, crossed
+        values, clean = self._values(h, layer, dropout, weight)
+        return Rows.apply(self.mover, layer, values, clean), True
 
     def _order(self, h: Rowlike, weight: torch.Tensor, layer: int) -> ProductOrder:
-        """Which product comes first; evaluation takes the order of the training, so that both round alike."""
-        exact = self.group.clock.exact
-        if exact and layer in self._orders:
+        """Which product comes first; other passes take the order of training, so that all round alike."""
+        training = self.group.clock.current_pass == "training"
+        if not training and layer in self._orders:
             return self._orders[layer]
         differentiable = isinstance(h, Summed) or (isinstance(h, torch.Tensor) and h.requires_grad)
         order = product_order(
@@ -185,7 +201,7 @@ class FullGraph:
             input_gradient=differentiable or not self.savings.skip_input_gradient,
             one_way=_one_way(self.crossing),
         )
-        if not exact:
+        if training:
             self._orders[layer] = order
         return order
 
@@ -193,7 +209,7 @@ class FullGraph:
         self, h: Rowlike, layer: int, dropout: float, weight: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`dropout(h) W`, and the same without dropout where drift is measured."""
-        clean = h if dropout and self.crossing.drifts("forward") else None
+        clean = h if dropout and self.crossing.wants_clean(layer) else None
         if weight is None:
             dropped = self.dropout(h, layer, dropout)
             plain = None if clean is None else _dense(clean, self.savings).detach()
@@ -205,6 +221,14 @@ class FullGraph:
 def _one_way(crossing: Crossing) -> bool:
     """Whether the rows of others are constants in the present pass: no gradient of them returns."""
     return is_one_way(crossing.policies) and not crossing.clock.exact
+
+
+def _check_rows(plan: Plan) -> None:
+    """Who weighs edges by content needs the rows themselves."""
+    if not plan.picks_rows:
+        raise UserError(
+            "this model weighs edges by content, but the plan sends sums; choose --plan halo or --plan block"
+        )
 
 
 def _dense(h: Rowlike, savings: Savings) -> torch.Tensor:

@@ -32,6 +32,11 @@ class LabelDraw:
     seed: int
     epoch: int
 
+    @classmethod
+    def at(cls, epoch: int, rate: float, seed: int, *, once: bool) -> LabelDraw:
+        """That of an epoch; `once`: the draw of the first epoch is that of all epochs."""
+        return cls(rate, seed, FIRST_EPOCH if once else epoch)
+
     def shown(self, nodes: torch.Tensor) -> torch.Tensor:
         """`[n]` bool, for the user's ids `nodes [n]`."""
         return draw_nodes(nodes, self.rate, DropoutKey(self.seed, self.epoch, LAYER))
@@ -72,7 +77,7 @@ class LabelInput:
 
     def draw(self, rate: float, epoch: int) -> LabelDraw:
         """Which nodes show their labels in this epoch; a loss must leave them out."""
-        return LabelDraw(rate, self._seed, FIRST_EPOCH if self._once else epoch)
+        return LabelDraw.at(epoch, rate, self._seed, once=self._once)
 
     def added_to(self, x: torch.Tensor | SparseMatrix, embedding: torch.Tensor, draw: LabelDraw) -> Labelled:
         """`X + M Y E` for `x [n_i, F]` and `embedding [C, F]`."""

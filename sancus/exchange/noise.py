@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from sancus.exchange.attention import EdgeFactors
+from sancus.exchange.clean_pass import note_dropout
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.exchange.edge_dropout import EdgeDropout
 from sancus.exchange.mover import Mover
@@ -27,11 +28,18 @@ class Noise:
         clock = self._mover.crossing.clock
         return DropoutKey(self._seed, clock.epoch, layer, clock.step)
 
+    def share_now(self, share: float) -> float:
+        """The share that is dropped in the present pass: none where it is clean; training's is noted."""
+        if not share or self._mover.crossing.clock.silent:
+            return 0.0
+        note_dropout(self._mover.crossing)
+        return share
+
     def drop(self, h: Rowlike, layer: int, share: float) -> Rowlike:
         """`h [n_i, f]` with a `share` of its entries zeroed; of a sum, entries of its first part."""
+        share = self.share_now(share)
         if not share:
             return h
-        self._note()
         if isinstance(h, Summed):
             thinned = self.drop(h.x, layer, share)
             assert not isinstance(thinned, Summed)
@@ -42,17 +50,17 @@ class Noise:
 
     def drop_transform(self, h: Rowlike, layer: int, weight: torch.Tensor, share: float) -> torch.Tensor:
         """`drop(h) W [n_i, f_out]`; of dense rows no dropped copy is kept."""
+        share = self.share_now(share)
         if not share or not isinstance(h, torch.Tensor):
             product: torch.Tensor = self.drop(h, layer, share) @ weight
             return product
-        self._note()
         return drop_transform(h, share, self.nodes, self.key(layer), weight)
 
     def edge_factors(self, layer: int, share: float, heads: int) -> EdgeFactors | None:
         """Factors of attention weights, `[nnz, heads]` for the entries of a matrix; None for no dropout."""
+        share = self.share_now(share)
         if not share:
             return None
-        self._note()
         return self._edge_dropout().thinned(heads, share, self.key(layer), self._mover.current.present)
 
     def columns(self) -> torch.Tensor:
@@ -67,7 +75,3 @@ class Noise:
         if self._edges is None:
             self._edges = EdgeDropout(self.nodes, self._mover.plan.forward, self._mover.group)
         return self._edges
-
-    def _note(self) -> None:
-        """What is sent now differs from epoch to epoch by chance alone: who measures drift must know."""
-        self._mover.crossing.noisy = True

@@ -19,8 +19,11 @@ import torch
 
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.exchange.agreement import Agreement
+from sancus.exchange.codec_error import ErrorGauge, Measurement
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.memory import Memory
+
+SEEN = "drift/seen"  # a store of older checkpoints
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class State:
     decisions: npt.NDArray[np.int8] | None = None
 
 
-def save(memory: Memory, decisions: Decisions, agreement: Agreement) -> State:
+def save(memory: Memory, decisions: Decisions, agreement: Agreement, gauge: ErrorGauge) -> State:
     """Everything of one rank, when nothing is under way any more."""
     tensors: dict[str, torch.Tensor] = {}
     versions: dict[str, int] = {}
@@ -47,27 +50,46 @@ def save(memory: Memory, decisions: Decisions, agreement: Agreement) -> State:
     plain = {
         "versions": versions,
         "sent": {write_stream(stream): list(epochs) for stream, epochs in decisions.sent().items()},
+        "noisy": memory.drift.noisy,
         "drift": {write_stream(stream): drift for stream, drift in agreement.drift.items()},
         "measured": [
             [epoch, write_stream(stream), drift] for (epoch, stream), drift in agreement.measured.items()
+        ],
+        "codec_errors": [
+            [epoch, write_stream(stream), one.error, one.noise]
+            for (epoch, stream), one in gauge.measured.items()
         ],
     }
     return State(tensors, plain, decisions.as_array())
 
 
 def load(
-    state: State, memory: Memory, decisions: Decisions, agreement: Agreement, device: torch.device
+    state: State,
+    memory: Memory,
+    decisions: Decisions,
+    agreement: Agreement,
+    gauge: ErrorGauge,
+    device: torch.device,
 ) -> None:
-    """Put it where nothing was sent yet; values of other names, which older checkpoints have, are ignored."""
+    """Put it where nothing was sent yet; what only older checkpoints have is ignored.
+
+    Among it are payloads that evaluations saw, which they kept where the model dropped out.
+    """
     plain = state.plain
+    memory.drift.noisy |= plain.get("noisy", False)
     for name, tensor in state.tensors.items():
         store, _, stream = name.rpartition("/")
+        if store == SEEN:
+            memory.drift.noisy = True
+            continue
         memory.store(store).push(read_stream(stream), tensor.to(device), plain["versions"][name])
     for stream, (first, version) in plain.get("sent", {}).items():
         decisions.restore_sent(read_stream(stream), first, version)
     agreement.drift |= {read_stream(stream): drift for stream, drift in plain.get("drift", {}).items()}
     for epoch, stream, drift in plain.get("measured", []):
         agreement.measured[epoch, read_stream(stream)] = drift
+    for epoch, stream, error, noise in plain.get("codec_errors", []):
+        gauge.note(read_stream(stream), epoch, Measurement(error, noise))
     if state.decisions is not None:
         decisions.restore(state.decisions)
 

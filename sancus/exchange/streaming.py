@@ -50,7 +50,7 @@ class BlockStream:
             parts = {owner: work(owner, self._matrix(owner), rows) for owner, rows in self._kept.items()}
             self._kept.clear()
             return self._return_all(gradient, parts)
-        repeat, back, parts = crossing.repeat_use(self._layer), mover.stepwise_use(self._layer), {}
+        repeat, back, parts = crossing.repeat_use(self._layer), crossing.stepwise_use(self._layer), {}
         for step in range(1, size):
             owner = (self._own + step) % size
             count = mover.plan.forward.add[owner].rows_in

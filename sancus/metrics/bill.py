@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+ALL = ("wire_bytes", "agreement_bytes", "parameter_bytes")  # what `all_bytes` is the sum of
 TOTALS = ("wire_bytes", "raw_bytes", "saved_bytes", "agreement_bytes", "parameter_bytes", "sends", "skips")
 OF_STREAM = ("wire_bytes", "raw_bytes", "saved_bytes", "sends", "skips")
 ONCE = ("agreement_bytes", "parameter_bytes", "evaluation_bytes", "probe_bytes")
@@ -33,15 +34,23 @@ class Bill:
         self.totals.update(other.totals)
         self.matrix.update(other.matrix)
 
-    def to_dict(self, epochs: int, ranks: int) -> dict[str, Any]:
-        """JSON-ready: per-epoch mean, total, streams, and payload bytes from owner to receiver."""
+    def to_dict(
+        self, epochs: int, ranks: int, means: Mapping[str, Mapping[StreamKey, float]] | None = None
+    ) -> dict[str, Any]:
+        """JSON-ready: per-epoch mean, total, streams, and payload bytes from owner to receiver.
+
+        `all_bytes` is the figure of every claim: payloads, parameters and agreement together. `means` are
+        further figures of streams, such as `codec_error`; None where nothing was measured.
+        """
         total = {name: self.totals[name] for name in (*TOTALS, "evaluation_bytes", "probe_bytes")}
+        total["all_bytes"] = sum(total[name] for name in ALL)
         return {
-            "per_epoch": {name: total[name] / max(1, epochs) for name in TOTALS},
+            "per_epoch": {name: total[name] / max(1, epochs) for name in (*TOTALS, "all_bytes")},
             "total": total,
             "streams": [
                 {"layer": layer, "direction": direction, "owner": owner}
                 | {name: figures[name] for name in OF_STREAM}
+                | {name: values.get((layer, direction, owner)) for name, values in (means or {}).items()}
                 for (layer, direction, owner), figures in sorted(self.streams.items(), key=_order)
             ],
             "payload_matrix": [
@@ -66,14 +75,17 @@ class Bill:
 def join_ledgers(
     records: Iterable[Mapping[str, Any]], decision_counts: Mapping[StreamKey, tuple[int, int]]
 ) -> Bill:
-    """One bill from every rank's ledger record and the decisions, which all ranks share."""
+    """One bill from every rank's ledger record and the decisions, which all ranks share.
+
+    An owner is a part of the graph; `members` of a record says which process holds each part for its rank.
+    """
     bill = Bill()
     for key, (sends, skips) in decision_counts.items():
         bill.add_stream(key, {"sends": sends, "skips": skips})
     for record in records:
         for layer, direction, owner, receiver, wire in record["payloads"]:
             bill.add_stream((layer, direction, owner), {"wire_bytes": wire})
-            bill.matrix[owner, receiver] += wire
+            bill.matrix[record["members"][owner], receiver] += wire
         for name in ("raw", "saved"):
             for layer, direction, owner, size in record[name]:
                 bill.add_stream((layer, direction, owner), {f"{name}_bytes": size})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+CODEC_NOISE_LIMIT = 1.0  # above it training suffered in most runs that were looked at: docs/composition.md
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -25,11 +27,16 @@ METRICS: dict[str, Metric] = {
         Metric("val", "share", "score on the validation nodes, fresh and exact", "sum"),
         Metric("test", "share", "score on the test nodes, fresh and exact", "sum"),
         Metric("seconds", "s", "time of the training epoch, without evaluation; slowest rank", "max"),
+        Metric("aggregation_seconds", "s", "part of it in sparse products and attention; mean", "mean"),
+        Metric("dense_seconds", "s", "part of it in the rest of the model, both ways; mean", "mean"),
+        Metric("codec_seconds", "s", "part of it in encoding and decoding payloads; mean", "mean"),
+        Metric("transfer_seconds", "s", "part of it in moving payloads and parameters; least rank", "mean"),
+        Metric("waiting_seconds", "s", "part of it in messages, above the least rank's; mean", "mean"),
+        Metric("agreement_seconds", "s", "part of it in agreeing, without waiting; least rank", "mean"),
+        Metric("other_seconds", "s", "what is left of it: histories, checks, optimiser, skew", "mean"),
         Metric("compute_seconds", "s", "part of it that is not communication; mean of the ranks", "mean"),
         Metric("comm_seconds", "s", "part of it spent in the transport, waiting included; mean", "mean"),
-        Metric("waiting_seconds", "s", "part of that above the rank that communicated least; mean", "mean"),
-        Metric("hidden_seconds", "s", "payloads under way behind computation; mean of the ranks", "mean"),
-        Metric("agreement_seconds", "s", "part of it spent in agreeing; mean of the ranks", "mean"),
+        Metric("hidden_seconds", "s", "in which payloads travelled behind other work; mean", "mean"),
         Metric("wire_bytes", "B", "payload bytes handed to the transport, once per receiver", "sum"),
         Metric("raw_bytes", "B", "the same payloads before the codec", "sum"),
         Metric("saved_bytes", "B", "wire bytes of payloads that were skipped", "sum"),
@@ -40,6 +47,8 @@ METRICS: dict[str, Metric] = {
         Metric("skips", "", "owners' payloads skipped, over all streams", "same"),
         Metric("max_age", "epochs", "age of the oldest history that was used", "same"),
         Metric("max_drift", "", "largest drift that an owner measured; null where none was", "max"),
+        Metric("codec_error", "", "largest relative error of a stream's payload; null where none", "max"),
+        Metric("codec_noise", "", "largest noise that a stream's errors make; null where none", "max"),
         Metric("history_bytes", "B", "memory held by histories, all ranks", "sum"),
     )
 }

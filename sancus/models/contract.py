@@ -8,7 +8,7 @@ What a model's constructor is called with:
 
 Further arguments are the model's own settings: `--model my_file.py:Net:rate=0.3`.
 
-What a model says of itself is `GraphModel`; `traits_of` is the one place that reads it.
+What a model says of itself is `GraphModel`; `normalisation_of` and `traits_of` are the places that read it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class GraphModel(Protocol):
 class Traits:
     """What a model says of itself, as it was read; None where it says nothing."""
 
-    normalisation: Normalisation
     linear: bool
     widths: Sequence[int] | None
     embed: Callable[[Rowlike, Neighbourhood], tuple[torch.Tensor, torch.Tensor]] | None
@@ -110,16 +109,23 @@ def construct(
     return target(features, settings.hidden, classes, **by_name, **(own or {}))
 
 
-def traits_of(model: object) -> Traits:
-    """The contract of a model, or of its class; what it leaves out has the default of `GraphModel`."""
-    kind = getattr(model, "normalisation", "symmetric")
+def normalisation_of(model: object) -> Normalisation:
+    """Which `Â` a model wants, or its class: read before the model is made.
+
+    A model that was made from a class may keep something else under that name, such as a layer of its own.
+    """
+    kind: Normalisation = getattr(model, "normalisation", "symmetric")
     if kind not in NORMALISATIONS:
         raise UserError(
             f"model {_name(model)}: normalisation {kind!r} does not exist; "
             f"choose from {choices(NORMALISATIONS, str(kind))}"
         )
+    return kind
+
+
+def traits_of(model: object) -> Traits:
+    """The contract of a model, or of its class; what it leaves out has the default of `GraphModel`."""
     return Traits(
-        normalisation=kind,
         linear=bool(getattr(model, "linear", False)),
         widths=getattr(model, "widths", None),
         embed=getattr(model, "embed", None),

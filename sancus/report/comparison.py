@@ -1,21 +1,24 @@
-"""A comparison as text: one line a preset, mean ± deviation over seeds."""
+"""A comparison as text: one line a preset, mean ± deviation over seeds, bytes against the first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sancus.report.units import bytes_text, seconds_text
+from sancus.report.seconds import PARTS
+from sancus.report.units import bytes_text, number_text, seconds_text
+from sancus.report.volume import times_text
 
 HEAD = [
     "preset",
     "test",
-    "wire/epoch",
-    "of first",
-    "forward",
+    "all bytes/epoch",
+    "fewer",
+    "payload alone",
+    "fewer",
     "time/epoch",
-    "compute",
-    "communicate",
+    *PARTS.values(),
+    "codec error",
     "max age",
     "history",
 ]
@@ -34,12 +37,13 @@ def _line(row: Mapping[str, Any], *, targeted: bool) -> list[str]:
     line = [
         str(row["preset"]),
         f"{row['test']['mean']:.4f} ± {row['test']['deviation']:.4f}",
+        bytes_text(row["all_bytes"]["mean"]),
+        _fewer(row["all_ratio"]),
         bytes_text(row["wire_bytes"]["mean"]),
-        _ratio(row["wire_ratio"]),
-        _ratio(row["forward_ratio"]),
+        _fewer(row["wire_ratio"]),
         f"{seconds_text(row['seconds']['mean'])} ± {seconds_text(row['seconds']['deviation'])}",
-        seconds_text(row["compute_seconds"]["mean"]),
-        seconds_text(row["comm_seconds"]["mean"]),
+        *(seconds_text(row[part]["mean"]) for part in PARTS),
+        "–" if row["codec_error"] is None else number_text(row["codec_error"]),
         f"{row['max_age']['mean']:g}",
         bytes_text(row["history_bytes"]["mean"]),
     ]
@@ -49,5 +53,6 @@ def _line(row: Mapping[str, Any], *, targeted: bool) -> list[str]:
     return line
 
 
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+def _fewer(share: float | None) -> str:
+    """How many times fewer, from the share of the first preset's bytes."""
+    return times_text(1 / share if share else None)

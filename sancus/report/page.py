@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sancus.report import library, sections
 from sancus.report.chart import Chart
+from sancus.report.charts.codec_errors import codec_errors
 from sancus.report.charts.curves import curves
 from sancus.report.charts.drift_over_time import drift_against_gap
 from sancus.report.charts.ranks import cache_memory, partition_quality
@@ -50,6 +51,7 @@ def render(runs: Sequence[RunFiles]) -> str:
         *_section("Learning", gallery, curves(groups)),
         *_side_by_side("Where the bytes went", groups, _traffic, gallery),
         *_side_by_side("How stale it was", groups, _staleness, gallery),
+        *_side_by_side("What the codec rounds away", groups, codec_errors, gallery),
         *_side_by_side("Ranks", groups, _ranks, gallery),
         *_details(runs),
     ]

@@ -38,9 +38,15 @@ EPOCH_KEYS = (
     "val",
     "test",
     "seconds",
+    "aggregation_seconds",
+    "dense_seconds",
+    "codec_seconds",
+    "transfer_seconds",
+    "waiting_seconds",
+    "agreement_seconds",
+    "other_seconds",
     "compute_seconds",
     "comm_seconds",
-    "waiting_seconds",
     "hidden_seconds",
     "wire_bytes",
     "raw_bytes",
@@ -61,6 +67,7 @@ class RunFiles:
     epochs: list[dict[str, Any]]  # metrics.jsonl, by epoch; of a repeated epoch the last line counts
     decisions: Decisions | None  # decisions.npz: [epochs, layers, 2, owners]
     drift: npt.NDArray[np.float32] | None  # the same shape; NaN where nothing was measured
+    errors: npt.NDArray[np.float32] | None  # of codecs, likewise
     missing: list[str]  # one sentence for everything that is not there
 
 
@@ -71,8 +78,8 @@ def read(run_dir: Path) -> RunFiles:
     missing: list[str] = []
     run = _read_run(run_dir / "run.json", missing)
     epochs = _read_epochs(run_dir / "metrics.jsonl", missing)
-    decisions, drift = _read_arrays(run_dir / "decisions.npz", missing)
-    return RunFiles(run_dir, run, epochs, decisions, drift, missing)
+    decisions, drift, errors = _read_arrays(run_dir / "decisions.npz", missing)
+    return RunFiles(run_dir, run, epochs, decisions, drift, errors, missing)
 
 
 def section(data: Any, *names: str) -> dict[str, Any]:
@@ -146,28 +153,31 @@ def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
     return [by_epoch[key] for key in sorted(by_epoch)]
 
 
-def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any]:
-    """Decisions and drift; a file of an older version has no drift."""
+def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any, Any]:
+    """Decisions, drift and codec errors; a file of an older version lacks some."""
     nothing = "who sent when is unknown."
     try:
         with np.load(path, allow_pickle=False) as arrays:
             decisions: Any = arrays.get("decisions")
             drift: Any = arrays.get("drift")
+            errors: Any = arrays.get("codec_error")
     except FileNotFoundError:
         log_arrays = read_rank_logs(path.parent / "logs")
         source = nothing if log_arrays is None else "who sent when is taken from the logs of the ranks."
         missing.append(f"decisions.npz is not there: {source}")
-        return log_arrays or (None, None)
+        return log_arrays or (None, None, None)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         missing.append(f"decisions.npz cannot be read ({error}): {nothing}")
-        return None, None
+        return None, None, None
     if not check_shape(decisions) or decisions.dtype.kind != "i":
         missing.append(f"decisions.npz holds no decisions: {nothing}")
-        return None, None
+        return None, None, None
     if not check_shape(drift) or drift.shape != decisions.shape or drift.dtype.kind != "f":
         missing.append("decisions.npz has no drift by stream: an older version wrote it.")
         drift = None
-    return decisions, drift
+    if not check_shape(errors) or errors.shape != decisions.shape or errors.dtype.kind != "f":
+        errors = None
+    return decisions, drift, errors
 
 
 def _read_line(line: str) -> Any:

@@ -14,19 +14,22 @@ from sancus.report.summary import bill, result, skip_share, title
 from sancus.report.units import (
     bytes_text,
     count_text,
+    number_text,
     score_text,
     seconds_text,
     share_text,
 )
+from sancus.report.volume import all_an_epoch, all_bytes, ratio, times_text
 
 BILL = (
-    "Bytes are counted where they are handed to the transport, once a receiver. Wire bytes are payloads "
-    "after the codec, raw bytes the same payloads before it. A send is a payload that crossed, a skip one "
-    "that the receivers took from their history."
+    "Bytes are counted where they are handed to the transport, once a receiver. All bytes are payloads, "
+    "parameters and agreement. Wire bytes are payloads after the codec, raw bytes the same payloads before "
+    "it. A send is a payload that crossed, a skip one that the receivers took from their history."
 )
 COMPARISON = (
-    "Means over seeds, with the standard deviation of the score. Bytes are payloads after the codec, once a "
-    "receiver, and their ratio is to the first row. History is that of the rank which keeps most."
+    "Means over seeds, with the standard deviation of the score. All bytes are payloads after the codec, "
+    "parameters and agreement, once a receiver; how many times fewer is against the first row. History is "
+    "that of the rank which keeps most."
 )
 STREAMS = (
     "Wire bytes of the whole run by stream, then by owner. Small: sends of all decisions; a constant input "
@@ -57,7 +60,7 @@ def run_name(files: RunFiles) -> str:
 
 
 def header(runs: Sequence[RunFiles], groups: Sequence[RunGroup]) -> Markup:
-    """What was run, in one heading and one line; the four numbers that a reader looks for first."""
+    """What was run, in one heading and one line; the numbers that a reader looks for first: the bytes."""
     run = runs[0].run
     ranks = {number(section(files.run, "hardware").get("ranks")) for files in runs} - {None}
     facts = []
@@ -84,6 +87,11 @@ def warnings(files: RunFiles, *, with_name: bool) -> list[Markup]:
     losses = [epoch["loss"] for epoch in files.epochs if "loss" in epoch]
     bad = sum(number(loss) is None for loss in losses)
     sentences = [f"The loss was not finite in {bad} of {len(losses)} epochs."] if bad else []
+    noise = [value for epoch in files.epochs if (value := number(epoch.get("codec_noise"))) is not None]
+    limit = number(section(files.run, "communication").get("codec_noise_limit"))
+    if noise and limit is not None and max(noise) > limit:
+        above = f"{number_text(max(noise))} times as much as rows differ"
+        sentences.append(f"The codec's errors changed rows up to {above}; above {limit:g} training may fail.")
     sentences += files.missing
     if not sentences:
         return []
@@ -99,24 +107,27 @@ def comparison(groups: Sequence[RunGroup]) -> list[Markup]:
     head = [
         "",
         f"test {metric}",
-        "wire bytes an epoch",
-        "of first",
+        "all bytes an epoch",
+        "times fewer",
+        "payload alone",
+        "times fewer",
         "skipped",
         "time an epoch",
         "max age",
         "history",
     ]
-    first = groups[0].mean(an_epoch("wire_bytes")) if groups else None
+    wire = [group.mean(an_epoch("wire_bytes")) for group in groups]
+    whole = [group.mean(all_an_epoch) for group in groups]
     rows = []
-    for group in groups:
-        wire = group.mean(an_epoch("wire_bytes"))
-        ratio = None if wire is None or not first else wire / first
+    for place, group in enumerate(groups):
         rows.append(
             [
                 group.label + (f" ({len(group.runs)} seeds)" if len(group.runs) > 1 else ""),
                 _mean_and_deviation(group.values(of_result("test"))),
-                _text(wire, bytes_text),
-                _text(ratio, share_text),
+                _text(whole[place], bytes_text),
+                times_text(ratio(whole[0], whole[place])),
+                _text(wire[place], bytes_text),
+                times_text(ratio(wire[0], wire[place])),
                 _text(group.mean(lambda files: skip_share(files.run)), share_text),
                 _text(group.mean(an_epoch("seconds")), seconds_text),
                 _text(group.mean(_max_age), count_text),
@@ -159,7 +170,9 @@ def costs(run: dict[str, Any], epochs: Sequence[dict[str, Any]]) -> list[Markup]
     rows = [*result(run), *bill(run)]
     if not bill(run):
         ages = [age for age in (number(epoch.get("max_age")) for epoch in epochs) if age is not None]
+        whole = [size for size in map(all_bytes, epochs) if size is not None]
         sizes = [size for size in (number(epoch.get("wire_bytes")) for epoch in epochs) if size is not None]
+        rows += [("all bytes", f"{bytes_text(sum(whole))} in {len(whole)} epochs")] if whole else []
         rows += [("wire bytes", f"{bytes_text(sum(sizes))} in {len(sizes)} epochs")] if sizes else []
         rows += [("oldest history used", f"{count_text(max(ages))} epochs")] if ages else []
     caption = BILL if bill(run) else "As far as the recorded epochs tell."
@@ -247,8 +260,9 @@ def flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 def _tiles(run: dict[str, Any]) -> list[Markup]:
     values, mean = section(run, "result"), section(run, "communication", "per_epoch")
     candidates = (
+        ("all bytes an epoch", all_bytes(mean), bytes_text),
+        ("payload alone", number(mean.get("wire_bytes")), bytes_text),
         (f"test {values.get('metric') or 'score'}", number(values.get("test")), score_text),
-        ("wire bytes an epoch", number(mean.get("wire_bytes")), bytes_text),
         ("decisions skipped", skip_share(run), share_text),
         ("time an epoch", number(values.get("seconds_per_epoch")), seconds_text),
     )

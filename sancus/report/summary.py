@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from sancus.report.run_reader import items, number, numbers, section
+from sancus.report.seconds import split_of, split_text
 from sancus.report.units import bytes_text, count_text, number_text, score_text, seconds_text, share_text
+from sancus.report.volume import all_bytes, fewer_than_in_full, times_text
 
 Rows = list[tuple[str, str]]
 
+SHOWN_SECONDS = 5e-5  # less would be shown as nothing
 BYTE_KEYS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes")
 
 
@@ -46,9 +49,11 @@ def result(run: dict[str, Any]) -> Rows:
 
 
 def bill(run: dict[str, Any]) -> Rows:
-    """What the run cost: bytes, decisions, time, memory; means an epoch, and totals."""
+    """What the run cost: bytes, decisions, time, memory; means an epoch, and totals. All bytes come first."""
     mean, total = section(run, "communication", "per_epoch"), section(run, "communication", "total")
     rows: Rows = []
+    _append(rows, "all bytes", _mean_and_total(all_bytes(mean), all_bytes(total), bytes_text))
+    _append(rows, "times fewer", _times_fewer(run))
     for key in BYTE_KEYS:
         _append(rows, key.replace("_", " "), _mean_and_total(mean.get(key), total.get(key), bytes_text))
     _note(rows, "raw bytes", _times_the_wire(mean, total))
@@ -59,7 +64,24 @@ def bill(run: dict[str, Any]) -> Rows:
         _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
     skips = skip_share(run)
     _note(rows, "skips", None if skips is None else f"{share_text(skips)} of all decisions")
-    return rows + _staleness(run) + _time(run) + _memory(run)
+    return rows + _codec(run) + _staleness(run) + _time(run) + _memory(run)
+
+
+def _codec(run: dict[str, Any]) -> Rows:
+    """How far decoded payloads were from what was encoded, in the worst stream, and what it does to rows."""
+    communication = section(run, "communication")
+    streams = [each for each in items(communication.get("streams")) if number(each.get("codec_error"))]
+    if not streams:
+        return []
+    worst = max(streams, key=lambda each: float(each["codec_error"]))
+    where = f"layer {worst.get('layer')} {worst.get('direction')}, owner {worst.get('owner')}"
+    rows = [("codec error", f"{number_text(worst['codec_error'])} of a payload's size ({where}, the worst)")]
+    noise, limit = number(communication.get("codec_noise")), number(communication.get("codec_noise_limit"))
+    if noise is not None and limit is not None:
+        verdict = "more than training may stand" if noise > limit else "fine"
+        text = f"{number_text(noise)} times as much as rows differ (limit {limit:g}: {verdict})"
+        rows.append(("codec noise", text))
+    return rows
 
 
 def _staleness(run: dict[str, Any]) -> Rows:
@@ -67,9 +89,11 @@ def _staleness(run: dict[str, Any]) -> Rows:
     communication, total = section(run, "communication"), section(run, "communication", "total")
     rows: Rows = []
     saving, wire = number(total.get("saved_bytes")), number(total.get("wire_bytes"))
-    if saving is not None and wire is not None and saving + wire:
-        share = share_text(saving / (saving + wire))
-        rows.append(("saved by skipping", f"{bytes_text(saving)} in all ({share} of what always sends)"))
+    whole = all_bytes(total)
+    if saving is not None and wire is not None and whole and saving + wire:
+        shares = f"{share_text(saving / (saving + whole))} of all bytes under always"
+        shares += f"; of the payload alone {share_text(saving / (saving + wire))}"
+        rows.append(("saved by skipping", f"{bytes_text(saving)} in all ({shares})"))
     age, drift = number(communication.get("max_age")), number(communication.get("max_drift"))
     if age is not None:
         rows.append(("oldest history used", f"{count_text(age)} epochs"))
@@ -82,17 +106,12 @@ def _time(run: dict[str, Any]) -> Rows:
     values = section(run, "result")
     seconds = _mean_and_total(values.get("seconds_per_epoch"), values.get("seconds_total"), seconds_text)
     rows: Rows = [] if seconds is None else [("time", seconds)]
-    compute = number(values.get("compute_seconds_per_epoch"))
-    comm = number(values.get("comm_seconds_per_epoch"))
-    if compute is not None and comm is not None:
-        split = f"compute {seconds_text(compute)}, communication {seconds_text(comm)}"
-        kinds = (("agreeing", "agreement_seconds_per_epoch"), ("waiting", "waiting_seconds_per_epoch"))
-        parts = [f"{word} {seconds_text(part)}" for word, key in kinds if (part := number(values.get(key)))]
-        split += f" (of it {', '.join(parts)})" if parts else ""
-        hidden = number(values.get("hidden_seconds_per_epoch"))
-        if hidden:
-            split += f", {seconds_text(hidden)} more hidden behind computation"
-        rows.append(("of an epoch's time", split))
+    split = split_of(lambda name: number(values.get(f"{name}_per_epoch")))
+    if split is not None:
+        rows.append(("of an epoch's time", split_text(split)))
+    hidden = number(values.get("hidden_seconds_per_epoch"))
+    if hidden and hidden >= SHOWN_SECONDS:
+        rows.append(("communication hidden", f"{seconds_text(hidden)} an epoch, behind other work"))
     return rows
 
 
@@ -146,7 +165,16 @@ def _times_the_wire(mean: dict[str, Any], total: dict[str, Any]) -> str | None:
     wire, raw = number(source.get("wire_bytes")), number(source.get("raw_bytes"))
     if not wire or raw is None or raw < 1.05 * wire:
         return None
-    return f"{raw / wire:.1f} times the wire bytes"
+    return f"payload alone: {raw / wire:.1f} times the wire bytes"
+
+
+def _times_fewer(run: dict[str, Any]) -> str | None:
+    """What codec and policy save together, of all bytes and of the payload alone."""
+    fewer = fewer_than_in_full(run)
+    if fewer is None:
+        return None
+    alone = "" if fewer.payload is None else f"; payload alone {times_text(fewer.payload)}"
+    return f"{times_text(fewer.in_all)} fewer than with every payload sent in full precision{alone}"
 
 
 def _append(rows: Rows, label: str, value: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,16 @@ import torch
 from sancus.comm.records import gather_json
 from sancus.config.settings import Config
 from sancus.exchange.figures import run_log
+from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.state import State
 from sancus.exchange.volume import history_bytes, stream_columns
 from sancus.metrics.bill import Bill, StreamKey, join_ledgers
+from sancus.metrics.declared import CODEC_NOISE_LIMIT
+from sancus.metrics.measurements import Measurements, means_by_stream
 from sancus.models.contract import traits_of
 from sancus.runs import directory
 from sancus.runs.build import Job
-from sancus.training.consensus import Record
+from sancus.runs.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -29,32 +32,6 @@ class Request:
     data: str
     config: Config
     command: str
-
-
-@dataclass
-class Tally:
-    """Sums and maxima of the epochs so far, earlier processes of a resumed run included."""
-
-    seconds: float = 0.0
-    compute_seconds: float = 0.0
-    comm_seconds: float = 0.0
-    agreement_seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    hidden_seconds: float = 0.0
-    max_age: int = 0
-    max_drift: float | None = None
-
-    def add(self, record: Record) -> None:
-        """Add the figures of one more epoch."""
-        self.seconds += record["seconds"] or 0.0
-        self.compute_seconds += record["compute_seconds"] or 0.0
-        self.comm_seconds += record["comm_seconds"] or 0.0
-        self.agreement_seconds += record["agreement_seconds"] or 0.0
-        self.waiting_seconds += record["waiting_seconds"] or 0.0
-        self.hidden_seconds += record["hidden_seconds"] or 0.0
-        self.max_age = max(self.max_age, int(record["max_age"] or 0))
-        if record["max_drift"] is not None:
-            self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
 
 
 class Account:
@@ -74,18 +51,22 @@ class Account:
         """What `run.json` holds from the start, so that a killed run can be shown and repeated."""
         job, manifest = self.job, self.job.shard.manifest
         threads = job.world.threads(self.request.config.launch.threads)
+        transport = (self.backend, broadcast_of(job.trainer.exchange))
         return {
             "config": self.settings(),
             "command": self.request.command,
             "versions": directory.versions(),
-            "hardware": directory.hardware(job.world.size, threads, self.backend, job.device),
+            "hardware": directory.hardware(job.world.size, threads, *transport, job.device),
             "graph": manifest["graph"],
             "partition": manifest["partition"],
         }
 
-    def describe(self, bill: Bill, memory: list[dict[str, Any]]) -> dict[str, Any]:
-        """The contents of `run.json`."""
+    def describe(
+        self, bill: Bill, memory: list[dict[str, Any]], errors: Mapping[str, Measurements]
+    ) -> dict[str, Any]:
+        """The contents of `run.json`; `errors` are `codec_error` and `codec_noise`."""
         job, trainer = self.job, self.job.trainer
+        means = {name: means_by_stream(values) for name, values in errors.items()}
         epochs = trainer.next_epoch
         return self.beginning() | {
             "result": {
@@ -95,15 +76,12 @@ class Account:
                 "metric": trainer.task.metric,
                 "epochs": epochs,
                 "seconds_total": self._seconds_before + time.perf_counter() - self._started,
-                "seconds_per_epoch": self.tally.seconds / max(1, epochs),
-                "compute_seconds_per_epoch": self.tally.compute_seconds / max(1, epochs),
-                "comm_seconds_per_epoch": self.tally.comm_seconds / max(1, epochs),
-                "agreement_seconds_per_epoch": self.tally.agreement_seconds / max(1, epochs),
-                "waiting_seconds_per_epoch": self.tally.waiting_seconds / max(1, epochs),
-                "hidden_seconds_per_epoch": self.tally.hidden_seconds / max(1, epochs),
-            },
-            "communication": bill.to_dict(epochs - self._bill_from, job.world.size)
+            }
+            | self.tally.per_epoch(epochs),
+            "communication": bill.to_dict(epochs - self._bill_from, job.world.size, means)
+            | {name: max(of_stream.values(), default=None) for name, of_stream in means.items()}
             | {
+                "codec_noise_limit": CODEC_NOISE_LIMIT,
                 "max_age": self.tally.max_age,
                 "max_drift": self.tally.max_drift,
                 "policies": self._policies(),
@@ -134,7 +112,7 @@ class Account:
             policies = exchange.crossing.policies
             columns = stream_columns(widths, exchange.savings, policies)
             itemsize = getattr(torch, config.training.dtype).itemsize
-            plan, rank = exchange.plan, self.job.world.rank
+            plan, rank = exchange.plan, exchange.group.rank
             predicted = history_bytes(plan, rank, columns, policies, itemsize)
         figures = exchange.crossing.figures()
         return {
@@ -152,7 +130,8 @@ class Account:
     def bill(self) -> Bill:
         """What all ranks communicated since the run began, earlier processes included."""
         job, counts = self.job, run_log(self.job.trainer.exchange.crossing).counts
-        records = gather_json(job.group, job.group.ledger.record(), job.device)
+        members = list(job.trainer.exchange.group.members)
+        records = gather_json(job.group, job.group.ledger.record() | {"members": members}, job.device)
         decided: dict[StreamKey, tuple[int, int]] = {}
         decided |= {(s.layer, s.direction, s.owner): count for s, count in counts.items()}
         bill = join_ledgers(records, decided)
@@ -167,7 +146,7 @@ class Account:
             "communication": bill.to_dict(trainer.next_epoch - self._bill_from, job.world.size),
             "bill_from": self._bill_from,
             "seconds_total": self._seconds_before + time.perf_counter() - self._started,
-            "tally": asdict(self.tally),
+            "tally": self.tally.to_dict(),
             "ranks": job.world.size,
             "shards": job.shard.digest(),
             "graph": job.shard.manifest["graph"],
@@ -180,7 +159,7 @@ class Account:
         A bill counts bytes by rank, so that of another number of ranks cannot be continued.
         """
         self._seconds_before = carried["seconds_total"]
-        self.tally = Tally(**carried["tally"])
+        self.tally = Tally.from_dict(carried["tally"])
         if carried["ranks"] != self.job.world.size:
             self._bill_from = self.job.trainer.next_epoch
             return False
@@ -189,6 +168,13 @@ class Account:
         self._earlier = Bill.from_dict(_without_decisions(carried["communication"]))
         self._bill_from = carried["bill_from"]
         return True
+
+
+def broadcast_of(exchange: FullGraph) -> str | None:
+    """How blocks reach all ranks, as `--broadcast auto` or the user chose; None where none are broadcast."""
+    if exchange.group.size == 1 or not exchange.plan.forward.broadcast:
+        return None
+    return "ring" if exchange.group.ring else "library"
 
 
 def _without_decisions(communication: Mapping[str, Any]) -> dict[str, Any]:

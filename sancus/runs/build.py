@@ -26,24 +26,26 @@ from sancus.comm.probe import choose_broadcast
 from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
+from sancus.exchange.codec_error import Reach
 from sancus.exchange.constant_input import ConstantInput, ConstantRows
 from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import to_rank_zero
 from sancus.exchange.health import Health
-from sancus.exchange.labels import LabelInput
+from sancus.exchange.labels import LabelDraw, LabelInput
 from sancus.exchange.legs import needed
 from sancus.exchange.mover import Mover
 from sancus.exchange.noise import Noise
 from sancus.exchange.savings import Savings
 from sancus.graphs.derive import Total, training_shard, unweighted_shard
 from sancus.graphs.normalise import Normalisation
+from sancus.graphs.operator import Operator
 from sancus.graphs.shards import Shard, open_shard
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.launch.world import World
 from sancus.models.build import Model, find_model, make_model
-from sancus.models.contract import traits_of
+from sancus.models.contract import normalisation_of, traits_of
 from sancus.models.labels import WithLabels
 from sancus.plans import PLANS, plan_for
 from sancus.plans.base import PARTS, Workbench
@@ -137,8 +139,7 @@ def make_trainer(
     group = mesh.group("parts")
     graph = shard.manifest["graph"]
     source = config.model if model is None else model
-    traits = traits_of(find_model(source))
-    kind, linear = traits.normalisation, traits.linear
+    kind, linear = normalisation_of(find_model(source)), traits_of(find_model(source)).linear
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(group))
     with torch.random.fork_rng():
@@ -156,17 +157,23 @@ def make_trainer(
         task = make_task(config, subgraph, group, device)
     questions: tuple[Task, Task] = (task, scored)
     if config.training.label_rate:
-        questions = (_hidden_labels(config.training.label_rate, trained, task, scored),) * 2
+        questions = (hide_labels(config, trained.nodes, group, task, scored),) * 2
     evaluation = Evaluation(whole, questions[1])
     return Trainer(module, trained, questions[0], config.training, evaluation, schedule=schedule, mesh=mesh)
 
 
-def _hidden_labels(rate: float, exchange: FullGraph, task: NodeTask, scored: NodeTask) -> HiddenLabels:
-    """Where labels are input: the task of the training nodes that do not show theirs in an epoch."""
+def hide_labels(
+    config: Config, nodes: torch.Tensor, group: Group, task: NodeTask, scored: NodeTask | None = None
+) -> HiddenLabels:
+    """Where labels are input: the task of the training nodes that do not show theirs in an epoch.
+
+    `nodes [n_i]` are the ids of the own rows; `scored` is the task of the graph that scores are taken on.
+    """
+    rate, seed = config.training.label_rate, config.training.seed
+    once = config.training.label_draw == "once"
 
     def shown(rows: torch.Tensor) -> torch.Tensor:
-        assert exchange.labels is not None, "made for a model that takes labels"
-        return exchange.labels.draw(rate, exchange.group.clock.epoch).shown(exchange.nodes[rows])
+        return LabelDraw.at(group.clock.epoch, rate, seed, once=once).shown(nodes[rows])
 
     return HiddenLabels(task, rate, shown, scored)
 
@@ -217,7 +224,7 @@ def make_exchange(
         device,
         Health(group if mesh is None else mesh.group("all")),
     )
-    mover = Mover(plan, groups, crossing, factors.clip, config.training.seed)
+    mover = Mover(plan, groups, crossing, factors.clip, config.training.seed, _reach(operator))
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
@@ -225,6 +232,13 @@ def make_exchange(
         labels = LabelInput(rows, config.training.seed, once=config.training.label_draw == "once")
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
     return FullGraph(mover, noise, ConstantInput(features, mover, noise, input_plan), labels, savings)
+
+
+def _reach(operator: Operator) -> Reach:
+    """How far errors of other owners' rows get into the own ones."""
+    rows, own = operator.rows, operator.block(operator.rank)
+    row_sum = float(rows.sum()) / max(1, operator.own)
+    return Reach(row_sum or 1.0, 1 - own.nnz / max(1, rows.nnz))
 
 
 def check_agreement(group: Group, config: Config, shard: Shard, device: torch.device) -> None:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from sancus.errors import UserError
+from sancus.report.seconds import PARTS
 from sancus.runs.directory import METRICS_FILE, RUN_FILE, write_json
 
 COMPARE_FILE = "compare.json"
+TIMES = ("compute_seconds", "comm_seconds", *PARTS)  # of an epoch
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ def run_all(
                 raise UserError(f"{preset}, seed {seed} ended with exit code {code}; nothing was compared")
     rows = [_row(comparison, preset) for preset in comparison.presets]
     for row in rows:
-        row["wire_ratio"] = _ratio(row["wire_bytes"]["mean"], rows[0]["wire_bytes"]["mean"])
-        row["forward_ratio"] = _ratio(row["forward_bytes"]["mean"], rows[0]["forward_bytes"]["mean"])
+        for kind in ("all", "wire", "forward"):
+            row[f"{kind}_ratio"] = _ratio(row[f"{kind}_bytes"]["mean"], rows[0][f"{kind}_bytes"]["mean"])
     content = {
         "data": comparison.data,
         "flags": list(comparison.flags),
@@ -109,11 +111,11 @@ def _row(comparison: Comparison, preset: str) -> dict[str, Any]:
     reached = [_reach(lines, comparison.target) for lines in epochs]
     figures: dict[str, Sequence[float]] = {
         "test": [run["result"]["test"] for run in runs],
+        "all_bytes": [run["communication"]["per_epoch"]["all_bytes"] for run in runs],
         "wire_bytes": [run["communication"]["per_epoch"]["wire_bytes"] for run in runs],
         "forward_bytes": [_forward_bytes(run) for run in runs],
         "seconds": [run["result"]["seconds_per_epoch"] for run in runs],
-        "compute_seconds": [_mean(lines, "compute_seconds") for lines in epochs],
-        "comm_seconds": [_mean(lines, "comm_seconds") for lines in epochs],
+        **{name: [_mean(lines, name) for lines in epochs] for name in TIMES},
         "history_bytes": [max(run["cache"]["history_bytes"]) for run in runs],
         "max_age": [max(line["max_age"] for line in lines) for lines in epochs],
     }
@@ -125,6 +127,8 @@ def _row(comparison: Comparison, preset: str) -> dict[str, Any]:
     row["reached"] = len(hits)
     for place, name in enumerate(("epochs_to_target", "seconds_to_target")):
         row[name] = statistics.fmean(hit[place] for hit in hits) if hits else None
+    errors = [error for run in runs if (error := run["communication"]["codec_error"]) is not None]
+    row["codec_error"] = statistics.fmean(errors) if errors else None
     row["directories"] = [str(directory) for directory in directories]
     return row
 

@@ -214,8 +214,13 @@ def versions() -> dict[str, str]:
     return packages
 
 
-def hardware(ranks: int, threads: int, backend: str, device: torch.device) -> dict[str, Any]:
-    """What `run.json` says of the machine of rank 0, and of how its ranks use it."""
+def hardware(
+    ranks: int, threads: int, backend: str, broadcast: str | None, device: torch.device
+) -> dict[str, Any]:
+    """What `run.json` says of the machine of rank 0, and of how its ranks use it.
+
+    `broadcast` is what `--broadcast` came to, None where the plan broadcasts nothing.
+    """
     import torch
 
     return {
@@ -227,6 +232,7 @@ def hardware(ranks: int, threads: int, backend: str, device: torch.device) -> di
         "ranks": ranks,
         "threads": threads,
         "backend": backend,
+        "broadcast": broadcast,
     }
 
 

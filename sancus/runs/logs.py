@@ -10,41 +10,39 @@ import logging
 import os
 import platform
 import warnings
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sancus.console.speaker import Record
 
 if TYPE_CHECKING:
-    from sancus.comm.ledger import Ledger
+    from sancus.comm.desk import Desk
 
 FOLDER = "logs"
 LOGGER = "sancus"
 
 
 class RankLog:
-    """The log of this rank; its epochs as differences of the ledger."""
+    """The log of this rank; its epochs as differences of ledger and stopwatch."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._seconds: Counter[Any] = Counter()
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._read = desk.stopwatch.read()
         self._bytes = 0
 
     def epoch(self, record: Record) -> None:
         """What the epoch, with its evaluation, cost this rank."""
-        seconds, sent = Counter[Any](self._ledger.seconds), self._ledger.wire_of("payload")
-        spent = {purpose: seconds[purpose] - self._seconds[purpose] for purpose in seconds}
-        split = ", ".join(f"{purpose} {value:.4f} s" for purpose, value in sorted(spent.items()))
+        lap, sent = self._desk.stopwatch.since(self._read), self._desk.ledger.wire_of("payload")
+        split = ", ".join(f"{activity} {value:.4f} s" for activity, value in sorted(lap.seconds.items()))
         logging.getLogger(LOGGER).info(
-            "epoch %d: loss %.6g, %.4f s, payloads sent by this rank %d B, in the transport: %s",
+            "epoch %d: loss %.6g, %.4f s, payloads sent by this rank %d B, with evaluation: %s",
             int(record["epoch"] or 0),
             record["loss"] or 0.0,
             record["seconds"] or 0.0,
             sent - self._bytes,
-            split or "nothing",
+            split,
         )
-        self._seconds, self._bytes = seconds, sent
+        self._read, self._bytes = self._desk.stopwatch.read(), sent
 
 
 def open_log(directory: Path, rank: int, ranks: int, facts: str) -> None:

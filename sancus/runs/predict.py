@@ -18,7 +18,7 @@ from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
 from sancus.models.contract import traits_of
 from sancus.runs import directory
-from sancus.runs.build import Job, in_user_order
+from sancus.runs.build import Job
 from sancus.runs.checkpoints import contents
 from sancus.training.task import Task
 
@@ -43,7 +43,7 @@ def predict_rank(config: Config, world: World, backend: str, shards: Path, run_d
         with torch.no_grad(), exchange.exact():
             rows["embeddings"], _ = embed(exchange.input, exchange)
     scores = score(trainer.evaluation.task, rows["logits"], exchange)
-    ordered = {name: in_user_order(job.shard, job.group, part) for name, part in rows.items()}
+    ordered = {name: job.gather_rows(part) for name, part in rows.items()}
     job.group.close()
     arrays = {name: part.cpu().numpy() for name, part in ordered.items() if part is not None}
     if "logits" in arrays:

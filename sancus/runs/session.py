@@ -20,12 +20,13 @@ from sancus.errors import UserError
 from sancus.exchange.figures import run_log
 from sancus.launch.interrupt import Interrupt, Stopped
 from sancus.launch.world import RUN, World, attempt_of, run_name
-from sancus.metrics.drift_log import join_drift
+from sancus.metrics.measurements import join_measurements
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.runs import directory
 from sancus.runs.account import Account, Request
 from sancus.runs.build import Job
+from sancus.runs.codec_warning import CodecWarning
 from sancus.runs.logs import RankLog, note_end, open_log
 from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
@@ -45,7 +46,7 @@ class Session:
         self.watch = watch
         self.backend = backend
         self.say = say if job.world.rank == 0 else SILENT
-        self.log = RankLog(job.group.ledger)
+        self.log = RankLog(job.group.desk)
         self.directory = Path()  # of the run, on all ranks
         self.out: Path | None = None  # the same, where it is written: on rank 0
         self.claim: IO[str] | None = None  # keeps other runs out of the directory
@@ -69,10 +70,12 @@ class Session:
         self._open_log()
         streams = self._open_stream_log()
         self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
+        codec_warning = CodecWarning(self.request.config.factors.codec, self.warn)
         every = output.checkpoint_every
         for record in trainer.epochs():
             self.account.tally.add(record)
             self._write_metrics(record)
+            codec_warning.epoch(record)
             if streams is not None:
                 streams.write(trainer)
             self._progress(record)
@@ -182,12 +185,16 @@ class Session:
         logits = job.gather_rows(trainer.logits())
         bill = self.account.bill()
         memory = gather_json(job.group, self.account.memory(), job.device)
-        measured = gather_json(job.group, run_log(trainer.exchange.crossing).measured, job.device)
+        log = run_log(trainer.exchange.crossing)
+        shape = log.decisions.shape
+        (drift,) = join_measurements(gather_json(job.group, log.measured, job.device), shape)
+        errors, noise = join_measurements(gather_json(job.group, log.errors, job.device), shape, kinds=2)
         if self.out is None or logits is None:
             return None
-        run = self.account.describe(bill, memory)
+        run = self.account.describe(bill, memory, {"codec_error": errors, "codec_noise": noise})
+        arrays = {"decisions": log.decisions, "drift": drift, "codec_error": errors, "codec_noise": noise}
         try:
-            self._write_files(self.out, run, logits, measured)
+            self._write_files(self.out, run, logits, arrays)
         except OSError as error:
             raise UserError(
                 f"cannot write the run's last files to {self.out}: {error.strerror}; free space, then finish "
@@ -195,13 +202,12 @@ class Session:
             ) from error
         return run
 
-    def _write_files(self, out: Path, run: dict[str, Any], logits: torch.Tensor, measured: list[Any]) -> None:
+    def _write_files(
+        self, out: Path, run: dict[str, Any], logits: torch.Tensor, arrays: dict[str, Any]
+    ) -> None:
         """Write what rank 0 leaves at the end: decisions, predictions, `run.json` and the report."""
-        trainer = self.job.trainer
-        decisions = run_log(trainer.exchange.crossing).decisions
-        drift = join_drift(measured, decisions.shape)
-        directory.write_arrays(out / "decisions.npz", decisions=decisions, drift=drift)
-        prediction = trainer.task.predictions(logits)
+        directory.write_arrays(out / "decisions.npz", **arrays)
+        prediction = self.job.trainer.task.predictions(logits)
         directory.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
         directory.write_json(out / directory.RUN_FILE, run)
         assert self.writer is not None

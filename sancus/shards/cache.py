@@ -109,7 +109,12 @@ def _use_shards(directory: Path, parts: int) -> Path:
 
 
 def _source_of(partitioner: Partitioner) -> str:
-    """What a partitioner of the user's own does: its module's text, which may change between runs."""
+    """What a partitioner of the user's own does: its module's text, which may change between runs.
+
+    The module keeps the text that it had when it was first used here: an edit that Python has not loaded
+    must not name what the old text does.
+    """
     module = sys.modules[type(partitioner).__module__]
-    ours = module.__name__.startswith("sancus.partitioners.")
-    return "" if ours else Path(str(module.__file__)).read_text()
+    if module.__name__.startswith("sancus.partitioners."):
+        return ""
+    return str(vars(module).setdefault("__sancus_text__", Path(str(module.__file__)).read_text()))

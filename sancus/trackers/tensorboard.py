@@ -19,8 +19,21 @@ GROUPS = {
         "parameter_bytes",
         "history_bytes",
     ),
-    "seconds": ("seconds", "compute_seconds", "comm_seconds", "waiting_seconds", "hidden_seconds"),
+    "seconds": (
+        "seconds",
+        "aggregation_seconds",
+        "dense_seconds",
+        "codec_seconds",
+        "transfer_seconds",
+        "waiting_seconds",
+        "agreement_seconds",
+        "other_seconds",
+        "compute_seconds",
+        "comm_seconds",
+        "hidden_seconds",
+    ),
     "staleness": ("sends", "skips", "max_age", "max_drift"),
+    "codec": ("codec_error", "codec_noise"),
 }
 FINAL = ("test", "val", "best_epoch", "seconds_per_epoch")
 

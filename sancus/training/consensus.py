@@ -17,15 +17,15 @@ from sancus.comm.group import Group
 from sancus.exchange.health import Health
 from sancus.metrics.declared import METRICS
 from sancus.training.task import SPLITS
+from sancus.training.times import MEASURED, communicated, split_of_run
 from sancus.training.weights import compare
 
 Record = dict[str, float | int | None]  # the figures of an epoch by name, as in metrics.jsonl
 FIGURES = (
     "loss",
     "seconds",
-    "comm_seconds",
     "hidden_seconds",
-    "agreement_seconds",
+    *MEASURED,
     "wire_bytes",
     "raw_bytes",
     "agreement_bytes",
@@ -34,10 +34,13 @@ FIGURES = (
     "saved_bytes",
     "history_bytes",
     "max_drift",
+    "codec_error",
+    "codec_noise",
 )
 PLACE = ("collectives", "epoch", "configuration", "weights")  # what must be the same on all ranks
+STATEMENT = len(FIGURES) + 2 * len(SPLITS) + 2 + 2 * len(PLACE)  # numbers of a statement
 HALF = 1 << 32  # 64-bit numbers go as two halves, each of which a float64 holds exactly
-UNMEASURED = -1.0  # in the place of a drift
+UNMEASURED = -1.0  # in the place of a drift or an error
 
 
 @dataclass(frozen=True)
@@ -93,15 +96,18 @@ def combine(statements: Sequence[Statement], *, evaluated: bool) -> Record:
     columns = {
         name: torch.tensor([one.figures[name] for one in statements], dtype=torch.float64) for name in FIGURES
     }
-    record: Record = {name: _over_ranks(name, column) for name, column in columns.items()}
+    record: Record = {name: _over_ranks(name, columns[name]) for name in FIGURES if name in METRICS}
     fractions = torch.stack([one.score for one in statements]).sum(dim=0)
     for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
         record[split] = (top / bottom if bottom else 0.0) if evaluated else None
-    communicated = columns["comm_seconds"]
-    record["compute_seconds"] = float((columns["seconds"] - communicated).mean())
-    record["waiting_seconds"] = float((communicated - communicated.min()).mean())
-    if record["max_drift"] == UNMEASURED:
-        record["max_drift"] = None
+    figures = [one.figures for one in statements]
+    in_transport = torch.tensor([communicated(times) for times in figures], dtype=torch.float64)
+    record["comm_seconds"] = float(in_transport.mean())
+    record["compute_seconds"] = float((columns["seconds"] - in_transport).mean())
+    record |= split_of_run(figures)
+    for name in ("max_drift", "codec_error", "codec_noise"):
+        if record[name] == UNMEASURED:
+            record[name] = None
     return record
 
 

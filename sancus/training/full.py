@@ -19,5 +19,5 @@ class FullBatch:
 
     def train_epoch(self, epoch: int, work: Work) -> float:
         """One forward and backward pass, and one update."""
-        work.neighbourhood.begin_epoch(epoch)
+        work.neighbourhood.begin_epoch(epoch, work.step.model)
         return work.step.update(work.neighbourhood, work.task)

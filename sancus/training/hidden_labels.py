@@ -52,8 +52,9 @@ class HiddenLabels:
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
         """This rank's share of the mean over the training nodes that hide their label in this epoch."""
         hiding = self._of_now()
+        loss = hiding.loss(logits)
         self._train_fraction = hiding.score(logits.detach())[0]
-        return hiding.loss(logits)
+        return loss
 
     def score(self, logits: torch.Tensor, gatherer: Gatherer | None = None) -> torch.Tensor:
         """Fractions `[3, 2]`; that of the training nodes is the training pass's."""

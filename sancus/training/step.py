@@ -27,17 +27,20 @@ class Step:
         A loss that is not finite is noted, not raised: the other ranks would wait for this one. All ranks
         stop together where parameters agree: where gradients are summed, before any weight has moved.
         """
+        stopwatch = neighbourhood.group.stopwatch
         self.model.train()
         self.optimizer.zero_grad()
-        logits: torch.Tensor = self.model(neighbourhood.input, neighbourhood)  # [n_i, C]
-        loss = task.loss(logits)
-        value = loss.item()
+        with stopwatch.at("dense"):
+            logits: torch.Tensor = self.model(neighbourhood.input, neighbourhood)  # [n_i, C]
+            loss = task.loss(logits)
+            value = loss.item()
         if not math.isfinite(value):
             rank, epoch = neighbourhood.group.rank, neighbourhood.group.clock.epoch
             neighbourhood.crossing.health.note(
                 f"the loss of rank {rank} is {value} in epoch {epoch}; {ADVICE}"
             )
-        loss.backward()
+        with stopwatch.at("dense"):
+            loss.backward()
         self.sync.before_update(self.model)
         self.optimizer.step()
         self.sync.after_update(self.model)

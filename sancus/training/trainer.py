@@ -7,8 +7,6 @@ take the same branch after every epoch.
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import torch
@@ -27,6 +25,7 @@ from sancus.training.schedule import Schedule, Work
 from sancus.training.settings import TrainingSettings
 from sancus.training.step import Step
 from sancus.training.task import SPLITS, Task
+from sancus.training.times import measured, split_of_rank
 from sancus.training.weights import checksum
 
 
@@ -76,19 +75,16 @@ class Trainer:
 
     def epochs(self) -> Iterator[Record]:
         """The figures of each epoch as it ends, equal on all ranks; until a rank is asked to stop."""
+        stopwatch = self.exchange.group.stopwatch
         while self.next_epoch < self.settings.epochs and not self._out_of_patience() and not self.stopped_by:
             epoch = self.next_epoch
-            started, waited = time.perf_counter(), self._waited()
+            start = stopwatch.read()
             loss = self.train_epoch(epoch)
-            seconds, waits = time.perf_counter() - started, self._waited() - waited
+            lap = stopwatch.since(start)
             last = epoch + 1 == self.settings.epochs
             evaluated = last or (epoch + 1) % self.settings.eval_every == 0
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
-            self.figures = self._figures_of_epoch(loss) | {
-                "seconds": seconds,
-                "comm_seconds": waits.total(),
-                "agreement_seconds": waits["agreement"],
-            }
+            self.figures = self._figures_of_epoch(loss) | measured(lap)
             record = self._agree(epoch, score, evaluated=evaluated)
             val, test = record["val"], record["test"]
             self.best = self.best.better(epoch, val, test, self.model)
@@ -117,6 +113,7 @@ class Trainer:
         place = (*crossed.place, checksum(self.model) if checks else 0)
         mine = Statement(self.figures, score, self.stop_signal(), crossing.health.bad, place)
         statements = self._consensus.reach(mine)
+        self.figures |= split_of_rank(self.figures, [one.figures for one in statements])
         self.stopped_by = max(one.signal for one in statements)
         record = combine(statements, evaluated=evaluated) | {
             "epoch": epoch,
@@ -125,10 +122,6 @@ class Trainer:
             "max_age": crossed.max_age,
         }
         return {name: record[name] for name in METRICS}
-
-    def _waited(self) -> Counter[str]:
-        """Seconds that this rank has spent in the transport so far, by purpose."""
-        return Counter(self.exchange.group.ledger.seconds)
 
     def _figures_of_epoch(self, loss: float) -> dict[str, float]:
         """What only this rank knows of the epoch that just ended."""
@@ -140,14 +133,15 @@ class Trainer:
             "parameter_bytes": ledger.wire_of("parameter"),
             "evaluation_bytes": ledger.wire_of("evaluation"),
             "saved_bytes": sum(ledger.saved.values()),
-            "hidden_seconds": ledger.hidden_seconds,
         }
         figures = {name: total - self._totals.get(name, 0.0) for name, total in totals.items()}
         self._totals = totals
         return figures | {
             "loss": loss,
             "history_bytes": crossed.history_bytes,
-            "max_drift": UNMEASURED if crossed.max_drift is None else crossed.max_drift,
+            "max_drift": _or_unmeasured(crossed.max_drift),
+            "codec_error": _or_unmeasured(crossed.codec_error),
+            "codec_noise": _or_unmeasured(crossed.codec_noise),
         }
 
     def _out_of_patience(self) -> bool:
@@ -155,3 +149,7 @@ class Trainer:
         evaluated = self.next_epoch % self.settings.eval_every == 0
         since_best = self.next_epoch - 1 - self.best.epoch
         return bool(self.settings.patience) and evaluated and since_best >= self.settings.patience
+
+
+def _or_unmeasured(value: float | None) -> float:
+    return UNMEASURED if value is None else value

@@ -26,7 +26,7 @@ class TwoCopies:
 
     def train_epoch(self, epoch: int, work: Work) -> float:
         """One step; the two copies share the training nodes between them."""
-        work.neighbourhood.begin_epoch(epoch)
+        work.neighbourhood.begin_epoch(epoch, work.step.model)
         task = work.task
         assert isinstance(task, NodeTask)
         mine = task.rows["train"][work.mesh.place.copy :: 2]

@@ -99,7 +99,9 @@ def test_cagnet_moves_what_the_formula_says(train: Train) -> None:
     ranks, itemsize = 3, 8
     widths = [FEATURES, *[HIDDEN] * (LAYERS - 1), CLASSES]
     values = (ranks - 1) * NODES * sum(a + b for a, b in pairwise(widths))
-    epochs = metrics(train("--dropout", "0", "--preset", "cagnet", ranks=ranks))
+    directory = train("--dropout", "0", "--preset", "cagnet", ranks=ranks)
+    assert read_run(directory)["hardware"]["broadcast"] in ("ring", "library"), "what the probe found"
+    epochs = metrics(directory)
     assert [epoch["wire_bytes"] for epoch in epochs] == [values * itemsize] * EPOCHS
     assert [epoch["raw_bytes"] for epoch in epochs] == [values * itemsize] * EPOCHS
 
@@ -130,6 +132,7 @@ def test_a_run_is_complete(train: Train) -> None:
     assert (written["graph"]["nodes"], sum(written["partition"]["rows"])) == (NODES, NODES)
     assert len(written["memory"]["peak_bytes"]) == len(written["cache"]["history_bytes"]) == ranks
     assert written["hardware"]["threads"] == max(1, len(os.sched_getaffinity(0)) // ranks)
+    assert written["hardware"]["broadcast"] is None, "only plan block broadcasts"
     assert written["result"]["epochs"] == EPOCHS
 
 

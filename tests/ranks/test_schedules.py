@@ -75,6 +75,14 @@ def test_a_schedule_of_ones_own_is_a_flag(tmp_path: Path) -> None:
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "full"), rel=1e-9)
     settings = json.loads((tmp_path / "two" / "run.json").read_text())["config"]
     assert settings["training"]["schedule"] == TWO_COPIES
+    record = json.loads((tmp_path / "two" / "run.json").read_text())
+    assert len(set(record["cache"]["predicted_bytes"][::2])) == 1, "copies hold the same"
+    matrix = record["communication"]["payload_matrix"]
+    assert all(not matrix[a][b] for a in range(4) for b in range(4) if a // 2 != b // 2), matrix
+    assert matrix[2][3] == matrix[0][1] > 0
+    for ranks in (1, 2):
+        scores = run("evaluate", tmp_path / "two", "--ranks", str(ranks))
+        assert scores.code == 0 and "test" in scores.out, scores
     odd = run("train", *flags, "--schedule", TWO_COPIES, launcher="local", ranks=3)
     assert odd.code == 2 and "need an even number of ranks" in odd.err, odd
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from sancus.comm import handle
-from sancus.comm.desk import Desk
 from sancus.comm.group import Group
-from sancus.comm.handle import Handle
 from sancus.comm.ledger import AGREEMENT, PARAMETER, Entry, Stream
-from sancus.comm.transport import Transfer
 from sancus.config.settings import Config, FactorSettings
 from sancus.models.settings import ModelSettings
 from sancus.training.settings import TrainingSettings
@@ -125,31 +120,3 @@ def test_nothing_is_counted_for_oneself() -> None:
         assert {receiver for _, receiver in group.ledger.wire} == {0, 1, 2} - {group.rank}
 
     results(run_threads(RANKS, run))
-
-
-# Seconds, by a clock of our own
-
-
-@pytest.mark.parametrize(
-    "ended, hidden",
-    [(15.0, 5.0), (20.0, 10.0), (22.0, 10.0), (None, 10.0)],
-    ids=["before-the-wait", "as-it-begins", "while-we-wait", "unknown"],
-)
-def test_hidden_time_ends_with_the_transfer(
-    ended: float | None, hidden: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Begun at 10; we wait from 20 to 23, which is exposed; it was hidden until it ended, or until 20."""
-    now = [10.0]
-    monkeypatch.setattr(handle, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-
-    def finish() -> None:
-        now[0] = 23.0
-
-    for purpose, expected in (("payload", hidden), ("evaluation", 0.0)):
-        now[0], desk = 10.0, Desk()
-        entry = Entry(purpose, Stream(0, "forward", 0))  # type: ignore[arg-type]
-        waited = Handle(Transfer(finish, lambda: ended), desk, entry, "a transfer")
-        now[0] = 20.0
-        waited.wait()
-        assert desk.ledger.hidden_seconds == expected
-        assert dict(desk.ledger.seconds) == {purpose: 3.0}

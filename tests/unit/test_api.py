@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.errors import UserError
 from sancus.launch.world import World
+from sancus.runs import build
 from sancus.shards.cache import prepare, prepare_graph
 from tests.helpers.graphs import awkward_graph
 from tests.helpers.processes import run_ranks
@@ -69,6 +71,22 @@ def test_an_edited_partitioner_is_noticed_from_python(tmp_path: Path) -> None:
     assert len(manifests(tmp_path)) == 2, "the first is found again"
 
 
+def test_an_edit_that_python_has_not_loaded_names_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the old text does is not kept under the new text's name, where a new process would find it."""
+    package = tmp_path / "package_of_a_user"
+    package.mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = "package_of_a_user.mine:Mine"
+    partitioner_file(package, 0)
+    first = prepare_graph(awkward_graph(), spec, 2)
+    partitioner_file(package, 1)
+    assert prepare_graph(awkward_graph(), spec, 2) == first
+    monkeypatch.delitem(sys.modules, "package_of_a_user.mine")  # as in a new process
+    assert prepare_graph(awkward_graph(), spec, 2) != first
+
+
 def test_the_order_of_rows_counts_from_python(tmp_path: Path) -> None:
     graph = awkward_graph()
     api.partition(graph, two())
@@ -98,6 +116,23 @@ def test_threads() -> None:
     asked = torch.get_num_threads() + 1
     api.train(awkward_graph(), threads=asked, **SMALL)
     assert torch.get_num_threads() == asked
+
+
+def test_threads_that_the_program_chose_stay() -> None:
+    torch.set_num_threads(3)
+    api.train(awkward_graph(), **SMALL)
+    assert torch.get_num_threads() == 3
+
+
+def test_labels_as_input_train_alike_in_one_call_and_from_the_pieces() -> None:
+    flags = {"label_rate": 0.5, "model": "gcn", **SMALL}
+    epochs = api.train(awkward_graph(), **flags).epochs
+    config, group = api.settings(**flags), Group(Alone())
+    shard = api.partition(awkward_graph(), group)
+    task = api.make_task(shard, group, config)
+    whole = build.make_trainer(config, shard, group, torch.device("cpu"))
+    trainer = api.Trainer(whole.model, api.make_exchange(shard, group, config), task, config.training)
+    assert [record["loss"] for record in trainer.epochs()] == [record["loss"] for record in epochs]
 
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """`--clip` on every way that gradients take back: sums, rows of others, and attention in blocks.
 
-GRADIENT_CLIP of Algorithm 3, in words: with `th_i = √p · th`, what rank `i` is about to send back is scaled
-to the L2 norm `th_i` where it is longer, and left alone where it is not.
+GRADIENT_CLIP of Algorithm 3, in words: with `th_i = √p · th`, the gradient of what a model's call returned on
+rank `i` is scaled to the L2 norm `th_i` where it is longer, and left alone where it is not; then all that
+follows from it is computed and sent.
 """
 
 from __future__ import annotations
@@ -123,23 +124,23 @@ def test_rows(folder: Path, plan: str, policy: str) -> None:
 @pytest.mark.parametrize("plan", ["block", "halo"])
 @pytest.mark.parametrize("policy", ["always", "epoch-fixed:bound=1"], ids=["again", "kept"])
 def test_attention(folder: Path, plan: str, policy: str) -> None:
-    """A rank's gradient of all values that it attended to is clipped; then each goes to its owner."""
+    """A rank's gradient of its result is clipped, `δ_i`: so what becomes of it, through the query too."""
     torch.manual_seed(3)
     scorer = AdditiveScore(1, HEADS, WIDTH).double()
     identity = torch.eye(HEADS * WIDTH).double()
-    queries = torch.sin(torch.arange(GRAPH.nodes).double()[:, None] * torch.tensor([0.3, 0.9]).double())
+
+    def query(values: torch.Tensor) -> torch.Tensor:
+        return torch.sin(values[:, :HEADS] * torch.tensor([0.3, 0.9]).double())
 
     def forward(exchange: FullGraph, h: torch.Tensor) -> torch.Tensor:
-        own = queries[exchange.nodes]
-        return exchange.attend(h, 1, identity, lambda values: own, scorer)
+        return exchange.attend(h, 1, identity, query, scorer)
 
     nodes, sent, back = gradients(folder, plan, forward, staleness=policy)
     whole = torch.zeros(GRAPH.nodes, HEADS * WIDTH).double()
     for own, gradient in zip(nodes, sent, strict=True):
         values = values_of(torch.arange(GRAPH.nodes)).requires_grad_()
-        result = dense_attention(queries[own], values, scorer, A[own])
-        (found,) = torch.autograd.grad(result, values, gradient)
-        whole += clipped(found)
+        result = dense_attention(query(values[own]), values, scorer, A[own])
+        whole += torch.autograd.grad(result, values, clipped(gradient))[0]
     for own, gradient in zip(nodes, back, strict=True):
         torch.testing.assert_close(gradient, whole[own])
 
@@ -153,3 +154,26 @@ def dense_attention(
         scores = F.leaky_relu(queries[:, head, None] + v @ scorer.source[head].detach(), 0.2)
         outs.append(torch.softmax(scores.masked_fill(a == 0, -math.inf), dim=1) @ v)
     return torch.cat(outs, dim=1)
+
+
+def test_plans_clip_alike(folder: Path) -> None:
+    """GAT in two layers, whose query is made of the own values: the same updates by both plans."""
+
+    def run(group: Group, plan: str) -> list[torch.Tensor]:
+        config = Config(
+            model="gat",
+            factors=FactorSettings(
+                plan=plan, clip=0.01, reuse_input=False, kernel="torch", broadcast="library"
+            ),
+            shape=ModelSettings(hidden=4, heads=2, dropout=0.0),
+            training=TrainingSettings(dtype="float64", optimizer="sgd", lr=0.5),
+        )
+        trainer = thread_trainer(config, open_own(folder, group), group)
+        for epoch in range(3):
+            trainer.train_epoch(epoch)
+        return [parameter.detach().clone() for parameter in trainer.model.parameters()]
+
+    block, halo = (
+        results(run_threads(RANKS, lambda group, plan=plan: run(group, plan))) for plan in ("block", "halo")
+    )
+    torch.testing.assert_close(block, halo)

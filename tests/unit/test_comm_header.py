@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sancus.comm.clock import Clock
 from sancus.comm.errors import DisagreementError
 from sancus.comm.header import (
     PAYLOAD_HEADER,
@@ -180,12 +181,15 @@ def test_every_bit_of_a_plain_message_is_checked(place: int) -> None:
     assert not out.any()
 
 
-def test_a_label_tells_purpose_stream_and_epoch() -> None:
+def test_a_label_tells_purpose_stream_and_moment() -> None:
     entries = [
         Entry("parameter"),
         Entry("agreement"),
         *(Entry("payload", s) for s in (HERE, Stream(3, "forward", 1))),
     ]
     entries += [Entry("payload", Stream(2, "backward", 1)), Entry("evaluation", HERE)]
-    assert len({label_of(entry, epoch) for entry in entries for epoch in (0, 1)}) == 2 * len(entries)
-    assert label_of(Entry("payload", HERE), 1) == label_of(Entry("payload", Stream(2, "forward", 0)), 1)
+    moments = [Clock(0), Clock(1), Clock(1, 1), Clock(1, 1, "evaluation")]
+    labels = {label_of(entry, clock) for entry in entries for clock in moments}
+    assert len(labels) == len(moments) * len(entries)
+    other = Entry("payload", Stream(2, "forward", 0))
+    assert label_of(Entry("payload", HERE), moments[1]) == label_of(other, moments[1])

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from sancus.comm.alone import Alone
 from sancus.comm.clock import Clock
@@ -347,16 +348,20 @@ def test_drift_ignores_dropout(plan: str, tmp_path: Path) -> None:
     """With rows that do not change, a gap skips whatever the masks do (docs/design.md, "Mathematics")."""
     folder = shards_of(awkward_graph(), "random", 2, tmp_path)
 
-    def run(group: Group) -> tuple[list[int], float | None]:
-        policy = "variation-gap:gap=0.001"
-        exchange = exchange_of(group, folder, plan=plan, staleness=policy, reuse_input=False)
-        rows = exchange.nodes.double()[:, None] + torch.ones(1, 4).double()
-        skips = []
-        for epoch in range(3):
-            exchange.begin_epoch(epoch)
+    class Constant(nn.Module):
+        def forward(self, x: torch.Tensor, exchange: FullGraph) -> None:
+            rows = exchange.nodes.double()[:, None] + torch.ones(1, 4).double()
             for layer, weight in ((1, None), (2, torch.ones(4, 2).double())):
                 exchange.propagate(rows, layer, weight, dropout=0.5)
             exchange.rows(rows, 3, dropout=0.5)
+
+    def run(group: Group) -> tuple[list[int], float | None]:
+        policy = "variation-gap:gap=0.001"
+        exchange = exchange_of(group, folder, plan=plan, staleness=policy, reuse_input=False)
+        skips, model = [], Constant()
+        for epoch in range(3):
+            exchange.begin_epoch(epoch, model)
+            model(exchange.input, exchange)
             skips.append(exchange.crossing.figures().skips)
         return skips, exchange.crossing.figures().max_drift
 

@@ -172,16 +172,16 @@ def test_noise_tells_who_measures_drift(tmp_path: Path) -> None:
         exchange = exchange_of(group, folder, plan="halo")
         h = torch.ones(len(exchange.nodes), 2).double()
         quiet = exchange.noise.drop(h, 0, 0.0) is h and exchange.noise.edge_factors(0, 0.0, 2) is None
-        noisy = [exchange.crossing.noisy]
+        noisy = [exchange.crossing.memory.drift.noisy]
         calls = [
             lambda: exchange.noise.drop(h, 0, 0.5),
             lambda: exchange.noise.drop_transform(h, 0, torch.ones(2, 2).double(), 0.5),
             lambda: exchange.noise.edge_factors(0, 0.5, 2),
         ]
         for call in calls:
-            exchange.crossing.noisy = False
+            exchange.crossing.memory.drift.noisy = False
             call()
-            noisy.append(exchange.crossing.noisy)
+            noisy.append(exchange.crossing.memory.drift.noisy)
         return [quiet, *noisy]
 
     assert results(run_threads(1, run))[0] == [True, False, True, True, True]

@@ -49,7 +49,7 @@ BELOW = {
     ),
     "advise": (
         "errors plugins kernels report staleness partitioners comm codecs graphs plans datasets exchange "
-        "config launch shards"
+        "training config launch shards"
     ),
     "api": "errors comm graphs datasets exchange models training watch config launch shards runs",
     "cli": "errors plugins report partitioners console comm graphs datasets config launch shards runs advise",
@@ -95,6 +95,9 @@ BEFORE_TORCH = (
     "sancus/runs/check.py",
     "sancus/runs/compare.py",
     "sancus/runs/directory.py",
+    "sancus/runs/layout.py",
+    "sancus/training/full.py",
+    "sancus/comm/layout.py",
 )
 
 

@@ -17,7 +17,7 @@ from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.graphs.shards import open_shard
 from sancus.models import MODELS
-from sancus.models.contract import State, traits_of
+from sancus.models.contract import State, normalisation_of, traits_of
 from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
@@ -147,11 +147,24 @@ class Wrong(nn.Module):
 
 def test_what_a_model_leaves_out_has_a_default() -> None:
     traits = traits_of(Silent())
-    assert (traits.normalisation, traits.linear) == ("symmetric", False)
+    assert (normalisation_of(Silent), traits.linear) == ("symmetric", False)
     assert traits.widths is traits.embed is traits.segments is None
     assert traits_of(Silent) == traits
     with pytest.raises(UserError, match="model Wrong: normalisation 'none' does not exist; choose from"):
-        traits_of(Wrong)
+        normalisation_of(Wrong)
+
+
+class Normalises(nn.Module):
+    """Has a layer of its own under a name that means something to us in a class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normalisation = nn.LayerNorm(3)
+
+
+def test_a_layer_may_be_called_normalisation() -> None:
+    assert normalisation_of(Normalises) == "symmetric"
+    assert traits_of(Normalises()) == traits_of(Silent())
 
 
 @every_model
@@ -159,6 +172,6 @@ def test_our_models_say_all_of_it(folder: Path, name: str) -> None:
     model = trainer_of(folder, name, {}).model
     traits = traits_of(model)
     assert traits == traits_of(model) and traits.linear == (not name.startswith("gat"))
-    assert traits.normalisation == {"sage": "mean", "gin": "sum"}.get(name, "symmetric")
+    assert normalisation_of(model) == {"sage": "mean", "gin": "sum"}.get(name, "symmetric")
     assert (traits.widths is None) == (name not in ("gcn", "sage"))
     assert traits.segments is not None and traits.embed is not None

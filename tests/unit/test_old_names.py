@@ -77,3 +77,10 @@ def test_a_module_of_the_users_own_stays_his(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     mine = plugins.load("policy", plugins.parse("policy", POLICIES, "mine.py:Mine"))
     assert mine.send == "his own"  # type: ignore[attr-defined]
+
+
+def test_settings_are_still_found_where_they_were() -> None:
+    from sancus.config import Config
+    from sancus.config.settings import Config as Settings
+
+    assert Config is Settings

@@ -71,6 +71,7 @@ RUN: dict[str, Any] = {
         "total": {
             "wire_bytes": 37_037_010,
             "raw_bytes": 148_148_040,
+            "saved_bytes": 0,
             "agreement_bytes": 23_040,
             "parameter_bytes": 66_360_000,
             "sends": 75,
@@ -84,6 +85,9 @@ RUN: dict[str, Any] = {
                 "owner": owner,
                 "wire_bytes": 1000 * (owner + 1),
                 "raw_bytes": 4000 * (owner + 1),
+                "saved_bytes": 0,
+                "codec_error": 0.1 * (owner + 1),
+                "codec_noise": 0.2 if direction == "forward" else None,
                 "sends": 10,
                 "skips": 20,
             }
@@ -92,6 +96,9 @@ RUN: dict[str, Any] = {
             for owner in range(RANKS)
         ],
         "payload_matrix": [[0 if i == j else 1000 * (i + 1) for j in range(RANKS)] for i in range(RANKS)],
+        "codec_error": 0.4,
+        "codec_noise": 0.2,
+        "codec_noise_limit": 1.0,
         "policies": {"forward": {"gap": 0.01, "max_age": 20}, "backward": {"gap": None, "max_age": 0}},
     },
     "cache": {
@@ -112,6 +119,12 @@ def epoch_line(epoch: int) -> dict[str, Any]:
         "val": score,
         "test": score,
         "seconds": 0.06,
+        "aggregation_seconds": 0.02,
+        "dense_seconds": 0.01,
+        "codec_seconds": 0.003,
+        "transfer_seconds": 0.01,
+        "agreement_seconds": 0.005,
+        "other_seconds": 0.007,
         "compute_seconds": 0.04,
         "comm_seconds": 0.02,
         "waiting_seconds": 0.005,
@@ -124,6 +137,8 @@ def epoch_line(epoch: int) -> dict[str, Any]:
         "skips": 8,
         "max_age": epoch % 4,
         "max_drift": 0.01 * (epoch % 4),
+        "codec_error": None if epoch % 4 else 0.4,
+        "codec_noise": None if epoch % 4 else 0.2,
         "history_bytes": 400_000,
     }
 
@@ -138,7 +153,9 @@ for owner in range(RANKS):
 DECISIONS[:, 1, 1] = 1
 DRIFT = np.full(DECISIONS.shape, np.nan, np.float32)
 DRIFT[1:, 1, 0] = 0.005
-FIGURES = 16  # of a complete run
+ERRORS = np.full(DECISIONS.shape, np.nan, np.float32)
+ERRORS[::4, 1] = [[0.1], [0.4]]
+FIGURES = 17  # of a complete run
 
 
 class Page(HTMLParser):
@@ -196,7 +213,7 @@ def save(directory: Path, run: Any = RUN, metrics: str | None = METRICS, decisio
     if metrics is not None:
         (directory / "metrics.jsonl").write_text(metrics)
     if decisions:
-        np.savez(directory / "decisions.npz", decisions=DECISIONS, drift=DRIFT)
+        np.savez(directory / "decisions.npz", decisions=DECISIONS, drift=DRIFT, codec_error=ERRORS)
 
 
 def write(directory: Path, run: Any = RUN, metrics: str | None = METRICS, decisions: bool = True) -> Page:
@@ -250,9 +267,11 @@ def test_every_figure_says_in_words_what_it_shows(tmp_path: Path) -> None:
     labels = [value or "" for name, value in page.attributes if name == "aria-label"]
     assert "Loss against epochs. It goes from 2 to 0.06667." in labels
     assert "Train ends at 78.08 %, best 78.08 %" in page.text
-    assert "Mean 40.0 ms compute, 5.0 ms waiting and 15.0 ms communication, which is 25.0 %" in page.text
-    assert "60.0 ms an epoch, of which 33.3 % communication and waiting, 1.0 ms more hidden" in page.text
-    assert "Payloads: mean 1.2 MB an epoch, at most 1.2 MB." in page.text
+    assert "Most of it: aggregation 33.3 %, dense 16.7 %, communication 16.7 %." in page.text
+    told = "60.0 ms an epoch, of which 25.0 % communication and waiting, 5.0 % codec, 1.0 ms more hidden"
+    assert told in page.text
+    assert "In all: mean 3.4 MB an epoch, at most 3.4 MB; payloads alone: mean 1.2 MB." in page.text
+    assert "Largest in layer 1 backward: 0.4 in the mean. They change a row 0.2 times as much" in page.text
     assert "183 sends and 57 skips in 30 epochs: 23.8 % skipped. The oldest history used was 3" in page.text
     assert "Forward, 52.5 % of all uses were fresh; backward, 100.0 %" in page.text
     assert "At most 400 kB of histories on a rank, exactly as predicted" in page.text
@@ -271,9 +290,14 @@ def test_the_numbers_behind_every_figure(tmp_path: Path) -> None:
     assert len(raster_columns["epoch"]) == 2 * RANKS * EPOCHS
     assert raster_columns["decision"].count("SKIP") == (DECISIONS == 0).sum()
     times = page.chart("Time of an epoch")["columns"]
-    assert times["communication"] == pytest.approx([0.015]) and times["waiting"] == pytest.approx([0.005])
+    parts = [values[0] for name, values in times.items() if name not in ("run", "hidden communication")]
+    assert times["communication"] == pytest.approx([0.01]) and times["waiting"] == pytest.approx([0.005])
+    assert sum(parts) == pytest.approx(0.06), "the parts of an epoch add up to it"
     bought = page.chart("Accuracy against bytes")["columns"]
-    assert bought["wire_bytes"][:2] == [1_234_567, 6 * 1_234_567]  # evaluated in epochs 0 and 5
+    whole = 1_234_567 + 768 + 2_212_000
+    assert bought["all_bytes"][:2] == [whole, 6 * whole]  # evaluated in epochs 0 and 5
+    errors = page.chart("Error of the codec")
+    assert sorted(set(errors["columns"]["codec_error"])) == [0.1, 0.4]
     matrix = page.chart("Payloads from rank to rank")["columns"]
     assert sum(matrix["wire_bytes"]) == 3 * 10_000
 
@@ -333,8 +357,10 @@ def test_many_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert [
         "exact (3 seeds)",
         "81.00 % ± 1.00",
+        "3.4 MB",
+        "1.00 ×",
         "1.2 MB",
-        "100.0 %",
+        "1.00 ×",
         "75.0 %",
         "60.0 ms",
         "3",
@@ -484,8 +510,9 @@ def test_decisions_of_a_killed_run_come_from_its_logs(tmp_path: Path) -> None:
         lines = []
         for epoch in range(EPOCHS):
             answer = "SEND" if DECISIONS[epoch, 1, 0, owner] else "SKIP"
-            forward = [1, "forward", answer, epoch or None, 0.005]
-            backward = [1, "backward", "SEND", epoch or None, None]
+            errors = [None if math.isnan(error) else float(error) for error in ERRORS[epoch, 1, :, owner]]
+            forward = [1, "forward", answer, epoch or None, 0.005, errors[0]]
+            backward = [1, "backward", "SEND", epoch or None, None, errors[1]]
             lines.append(json.dumps({"epoch": epoch, "streams": [forward, backward]}))
         (logs / f"rank-{owner}.jsonl").write_text("\n".join([*lines, '{"epoch": 31, "streams": [[', "[1]"]))
     page = write(tmp_path, decisions=False)
@@ -495,16 +522,48 @@ def test_decisions_of_a_killed_run_come_from_its_logs(tmp_path: Path) -> None:
     files = read(tmp_path)
     np.testing.assert_array_equal(files.decisions, DECISIONS)
     np.testing.assert_array_equal(files.drift, DRIFT)
+    np.testing.assert_array_equal(files.errors, ERRORS)
+
+
+NEW = (
+    "aggregation_seconds",
+    "dense_seconds",
+    "codec_seconds",
+    "transfer_seconds",
+    "waiting_seconds",
+    "agreement_seconds",
+    "other_seconds",
+    "hidden_seconds",
+)
 
 
 def test_a_run_of_an_older_version(tmp_path: Path) -> None:
+    """What it did not measure is unknown, not 0: its time is split as far as it was."""
     np.savez(tmp_path / "decisions.npz", decisions=DECISIONS)
-    new = ("waiting_seconds", "hidden_seconds")
-    old = [{key: value for key, value in epoch_line(epoch).items() if key not in new} for epoch in range(3)]
+    old = [{key: value for key, value in epoch_line(epoch).items() if key not in NEW} for epoch in range(3)]
     page = write(tmp_path, metrics="".join(json.dumps(line) + "\n" for line in old), decisions=False)
-    assert "metrics.jsonl has no waiting_seconds, hidden_seconds: an older version wrote it." in page.text
+    assert f"metrics.jsonl has no {', '.join(NEW)}: an older version wrote it." in page.text
     assert "decisions.npz has no drift by stream" in page.text
-    assert page.tags.count("figure") == FIGURES - 1
+    assert page.tags.count("figure") == FIGURES - 2
+    times = page.chart("Time of an epoch")["columns"]
+    assert {name: values for name, values in times.items() if name != "run"} == {
+        "compute": pytest.approx([0.04]),
+        "communication": pytest.approx([0.02]),
+        "waiting": [0.0],
+        "hidden communication": [0.0],
+    }
+    assert "communication and waiting, 5.0 % codec" not in page.text
+
+
+def test_runs_of_both_versions_side_by_side(tmp_path: Path) -> None:
+    """Parts that one of them does not know are left open in its row."""
+    new, old = seeded(tmp_path, 0, "exact"), seeded(tmp_path, 0, "cagnet")
+    lines = [{key: value for key, value in epoch_line(epoch).items() if key not in NEW} for epoch in range(3)]
+    (old / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = Page(write_report(new, old, out=tmp_path / "both.html"))
+    times = page.chart("Time of an epoch")["columns"]
+    assert times["aggregation"] == [pytest.approx(0.02), None]
+    assert times["compute"] == [None, pytest.approx(0.04)]
 
 
 def test_an_empty_directory_still_says_what_is_missing(tmp_path: Path) -> None:
@@ -570,17 +629,81 @@ def test_result() -> None:
 
 def test_bill() -> None:
     assert bill(RUN) == [
+        ("all bytes", "3.4 MB an epoch, 103 MB in all"),
         ("wire bytes", "1.2 MB an epoch, 37.0 MB in all"),
-        ("raw bytes", "4.9 MB an epoch, 148 MB in all (4.0 times the wire bytes)"),
+        ("raw bytes", "4.9 MB an epoch, 148 MB in all (payload alone: 4.0 times the wire bytes)"),
         ("agreement bytes", "768 B an epoch, 23.0 kB in all"),
         ("parameter bytes", "2.2 MB an epoch, 66.4 MB in all"),
         ("evaluation bytes", "5.0 MB in all"),
         ("sends", "2.5 an epoch, 75 in all"),
         ("skips", "7.5 an epoch, 225 in all (75.0 % of all decisions)"),
+        ("codec error", "0.4 of a payload's size (layer 0 backward, owner 3, the worst)"),
+        ("codec noise", "0.2 times as much as rows differ (limit 1: fine)"),
+        ("saved by skipping", "0 B in all (0.0 % of all bytes under always; of the payload alone 0.0 %)"),
         ("time", "60.0 ms an epoch, 1.8 s in all"),
         ("history a rank", "at most 400 kB (at most 0.4 % of peak memory)"),
         ("peak memory a rank", "at most 130 MB"),
     ]
+
+
+def test_a_ratio_is_of_all_bytes_with_the_payload_named() -> None:
+    """Streams of 100 B on the wire, 800 B raw, one of them sent in every second epoch; 300 B beside them."""
+    streams = [{"wire_bytes": 100, "raw_bytes": 800, "saved_bytes": saving} for saving in (0, 100)]
+    total = {"wire_bytes": 200, "agreement_bytes": 100, "parameter_bytes": 200, "saved_bytes": 100}
+    run = {"communication": {"total": total, "streams": streams}}
+    rows = dict(bill(run))
+    assert rows["all bytes"] == "500 B in all"
+    assert (
+        rows["times fewer"]
+        == "5.40 × fewer than with every payload sent in full precision; payload alone 12.0 ×"
+    )
+    assert rows["saved by skipping"].endswith(
+        "(16.7 % of all bytes under always; of the payload alone 33.3 %)"
+    )
+    streams[0].pop("saved_bytes")
+    assert "times fewer" not in dict(bill(run)), "an older version did not count it"
+
+
+def test_where_the_time_went() -> None:
+    """All seven parts, with the share of the codec (Sylvie, Figure 10); of an older run what is known."""
+    parts = {
+        "aggregation": 4,
+        "dense": 3,
+        "codec": 1,
+        "transfer": 5,
+        "waiting": 2,
+        "agreement": 0,
+        "other": 5,
+    }
+    result = {f"{name}_seconds_per_epoch": value / 1000 for name, value in parts.items()}
+    assert dict(bill({"result": result}))["of an epoch's time"] == (
+        "aggregation 4.0 ms, dense 3.0 ms, codec 1.0 ms (5.0 %), communication 5.0 ms, waiting 2.0 ms, "
+        "other 5.0 ms"
+    )
+    old = {
+        "compute_seconds_per_epoch": 0.03,
+        "comm_seconds_per_epoch": 0.02,
+        "waiting_seconds_per_epoch": 0.01,
+    }
+    assert (
+        dict(bill({"result": old}))["of an epoch's time"]
+        == "compute 30.0 ms, communication 10.0 ms, waiting 10.0 ms"
+    )
+    assert bill({"result": dict.fromkeys(result)}) == []
+
+
+def test_a_codec_that_is_too_coarse_is_said_first(tmp_path: Path) -> None:
+    noisy = "".join(json.dumps(epoch_line(epoch) | {"codec_noise": 1.25}) + "\n" for epoch in range(EPOCHS))
+    page = write(tmp_path, metrics=noisy)
+    assert "The codec's errors changed rows up to 1.25 times as much as rows differ" in page.text
+    assert "changed rows" not in write(tmp_path).text
+
+
+def test_the_first_card_is_all_bytes(tmp_path: Path) -> None:
+    page = write(tmp_path)
+    cards = page.source.partition('class="tiles">')[2].partition("</dl>")[0]
+    assert cards.startswith("<div><dt>all bytes an epoch</dt><dd>3.4 MB</dd></div>")
+    assert "<dt>payload alone</dt><dd>1.2 MB</dd>" in cards
 
 
 def test_bill_of_a_partial_run() -> None:

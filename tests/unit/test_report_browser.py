@@ -63,8 +63,9 @@ def test_every_figure_is_drawn(tab: Tab, page: Path, width: int, dark: bool) -> 
         assert marks(tab, f"Accuracy against {axis}", lines) == 3
         assert marks(tab, f"Loss against {axis}", lines) == 1
     assert marks(tab, "Who broadcast when", "g.heatmaplayer image") == 2  # SEND and SKIP
-    assert marks(tab, "Time of an epoch", bars) == 4
-    assert marks(tab, "Time, epoch by epoch", bars) == 3 * EPOCHS
+    assert marks(tab, "Time of an epoch", bars) == 7 + 1  # and what was hidden
+    assert marks(tab, "Time, epoch by epoch", bars) == 7 * EPOCHS
+    assert marks(tab, "Error of the codec", lines) == 2 * 3
     assert marks(tab, "Bytes by layer and direction", bars) == 2 * 4
     assert marks(tab, "Bytes, epoch by epoch", "g.scatterlayer .js-fill, g.scatterlayer .fills path") >= 3
     assert marks(tab, "Drift against its gap", lines) == 3

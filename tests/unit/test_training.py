@@ -422,8 +422,19 @@ def some_bill() -> Bill:
         ledger.count(Entry("probe"), 1 - rank, 0)
         ledger.count_raw(stream, 200)
         ledger.count_saved(Stream(0, "backward", rank), 50)
-        records.append(json.loads(json.dumps(ledger.record())))
+        records.append(json.loads(json.dumps(ledger.record() | {"members": [0, 1]})))
     return join_ledgers(records, {(1, "forward", 0): (3, 1), (0, "backward", 1): (1, 3)})
+
+
+def test_the_matrix_of_a_bill_names_processes() -> None:
+    """Two copies of two parts: processes 2 and 3 hold the parts 0 and 1 of the second copy."""
+    records = []
+    for members in ([0, 1], [2, 3]):
+        ledger = Ledger()
+        ledger.count(Entry("payload", Stream(1, "forward", 0)), members[1], 100)
+        records.append(ledger.record() | {"members": members})
+    plain = join_ledgers(records, {}).to_dict(epochs=1, ranks=4)
+    assert plain["payload_matrix"] == [[0, 100, 0, 0], [0] * 4, [0, 0, 0, 100], [0] * 4]
 
 
 def test_a_bill_adds_up() -> None:
@@ -438,8 +449,10 @@ def test_a_bill_adds_up() -> None:
         "probe_bytes": 0,
         "sends": 4,
         "skips": 4,
+        "all_bytes": 201 + 10 + 22,
     }
     assert plain["per_epoch"]["wire_bytes"] == 201 / 4
+    assert plain["per_epoch"]["all_bytes"] == 233 / 4
     assert plain["payload_matrix"] == [[0, 100], [101, 0]]
     assert [(s["layer"], s["direction"], s["owner"]) for s in plain["streams"]] == [
         (0, "backward", 0),

@@ -10,6 +10,7 @@ from torch import nn
 
 from sancus.comm.clock import Clock
 from sancus.comm.group import Group
+from sancus.errors import UserError
 from sancus.exchange.health import Health
 from sancus.training.evaluation import Best
 from sancus.training.hidden_labels import HiddenLabels
@@ -38,12 +39,12 @@ def test_a_clock_counts_epochs_and_steps() -> None:
 
 def test_an_evaluation_ends_also_when_it_fails_and_may_be_nested() -> None:
     clock = Clock()
-    with clock.evaluating():
-        with clock.evaluating():
+    with clock.during("evaluation"):
+        with clock.during("evaluation"):
             assert clock.exact
         assert clock.exact
     assert not clock.exact
-    with pytest.raises(RuntimeError), clock.evaluating():
+    with pytest.raises(RuntimeError), clock.during("evaluation"):
         raise RuntimeError
     assert not clock.exact
 
@@ -84,6 +85,12 @@ def test_nodes_that_show_their_label_neither_train_nor_score() -> None:
     copied[4] = torch.tensor([0.0, 0.0, 9.0])  # an evaluation in which every training node shows its label
     assert task.score(copied)[0].tolist() == [1.0, 2.0]
     assert task.score(copied)[1:].tolist() == node_task().score(copied)[1:].tolist()
+
+
+def test_logits_of_a_wrong_shape_are_the_users_mistake_with_hidden_labels_too() -> None:
+    task = HiddenLabels(node_task(), 0.5, lambda rows: torch.zeros(len(rows), dtype=torch.bool))
+    with pytest.raises(UserError, match="the model returned"):
+        task.loss(torch.zeros(6))
 
 
 def test_gradients_are_summed_over_replicas_and_absent_ones_count_as_zero() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -21,6 +21,7 @@ from sancus.report.chart import (
 from sancus.report.groups import RunGroup
 from sancus.report.run_reader import RunFiles, number, section
 from sancus.report.units import byte_unit, number_text, score_text
+from sancus.report.volume import all_bytes
 
 WIDE = 10.0  # times more bytes of one run than of another: their axis is logarithmic then
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
@@ -32,13 +33,14 @@ class Axis:
 
     name: str
     title: str
-    sum_of: str | None
+    sum_of: str | None = None
+    step: Callable[[Mapping[str, Any]], float | None] = lambda epoch: None  # that figure, of one epoch
 
 
 AXES = (
-    Axis("epochs", "epoch", None),
-    Axis("seconds", "training seconds", "seconds"),
-    Axis("bytes", "wire bytes", "wire_bytes"),
+    Axis("epochs", "epoch"),
+    Axis("seconds", "training seconds", "seconds", lambda epoch: number(epoch.get("seconds"))),
+    Axis("bytes", "all bytes", "all_bytes", all_bytes),
 )
 
 
@@ -140,7 +142,11 @@ def _chart(
     scaling: dict[str, Any] = {"type": "log", "dtick": 1} if wide else {"rangemode": "tozero"}
     band = " The band spans the seeds." if banded else ""
     several = any(len(group.runs) > 1 for group in groups)
-    against = {"epochs": "epoch by epoch", "seconds": "against training time", "bytes": "against bytes sent"}
+    against = {
+        "epochs": "epoch by epoch",
+        "seconds": "against training time",
+        "bytes": "against all bytes sent",
+    }
     about = f"{what}, {against[axis.name]}" + (", mean over seeds." if several else ".")
     return Chart(
         heading,
@@ -205,7 +211,7 @@ def _points(files: RunFiles, key: str, axis: Axis) -> dict[int, tuple[float | No
     values = [number(epoch.get(key)) for epoch in files.epochs]
     if axis.sum_of is None:
         return {epoch: (float(epoch), y) for epoch, y in zip(epochs, values, strict=True)}
-    steps = [number(epoch.get(axis.sum_of)) for epoch in files.epochs]
+    steps = [axis.step(epoch) for epoch in files.epochs]
     if any(step is None for step in steps):
         return {}
     sums = accumulate(step or 0.0 for step in steps)

@@ -8,39 +8,53 @@ from typing import Any
 from sancus.report.chart import Chart, Key, colour, label, thin, thinned_text, thinning
 from sancus.report.groups import RunGroup, an_epoch
 from sancus.report.run_reader import RunFiles, number
+from sancus.report.seconds import COMPUTE, Split, split_of
 from sancus.report.units import seconds_text, share_text
 
 MOST_BARS = 120
-PARTS = {"compute": "s0", "communication": "s1", "waiting": "s7"}  # name -> colour
+COLOURS = {
+    COMPUTE: "s6",
+    "aggregation": "s0",
+    "dense": "s2",
+    "codec": "s4",
+    "communication": "s1",
+    "waiting": "s7",
+    "agreement": "s3",
+    "other": "s5",
+}
 HIDDEN = "hidden communication"
-Split = dict[str, float]
 
 
 def time_bars(groups: Sequence[RunGroup]) -> list[Chart]:
-    """One bar a group: compute, communication and waiting add up; what was hidden stands below."""
+    """One bar a group, whose parts add up to the epoch's seconds; what was hidden stands below."""
     splits = [(group, split) for group in groups if (split := _split(group)) is not None]
     if not splits:
         return []
     names = [label(group.label, 32) for group, _ in splits][::-1]
+    parts = _parts_of([split for _, split in splits])
     traces = [
-        _bar(part, names, [split[part] for _, split in splits][::-1], PARTS[part], "exposed")
-        for part in PARTS
+        _bar(part, names, [split.get(part, 0.0) for _, split in splits][::-1], COLOURS[part], "exposed")
+        for part in parts
     ]
-    hidden = any(split[HIDDEN] for _, split in splits)
-    legend = [Key(part, PARTS[part], "box", (place,)) for place, part in enumerate(PARTS)]
-    if hidden:
-        traces.append(_bar(HIDDEN, names, [split[HIDDEN] for _, split in splits][::-1], "s1", "hidden"))
-        legend.append(Key(f"{HIDDEN} (behind compute)", "s1", "hatch", (len(PARTS),)))
-    parts = (*PARTS, HIDDEN)
-    shares = [_share(group.label, split, len(splits) > 1) for group, split in splits]
+    behind = [group.mean(an_epoch("hidden_seconds")) or 0.0 for group, _ in splits]
+    legend = [Key(part, COLOURS[part], "box", (place,)) for place, part in enumerate(parts)]
+    if any(behind):
+        traces.append(_bar(HIDDEN, names, behind[::-1], "s1", "hidden"))
+        legend.append(Key(f"{HIDDEN} (behind other work)", "s1", "hatch", (len(parts),)))
+    shares = [
+        _share(group.label, split, hidden, len(splits) > 1)
+        for (group, split), hidden in zip(splits, behind, strict=True)
+    ]
     more = f"; and {len(shares) - 4} more" if len(shares) > 4 else ""
     return [
         Chart(
             "Time of an epoch",
-            "Mean seconds of a training epoch; waiting is what is above the rank that communicated least.",
+            "Mean seconds of a training epoch, by what they were spent on. Waiting is what a rank spent in "
+            "messages above the rank that spent least; dense is the rest of the model's work.",
             "; ".join(shares[:4]) + more + ".",
             {"run": [group.label for group, _ in splits]}
-            | {part: [split[part] for _, split in splits] for part in parts},
+            | {part: [split.get(part) for _, split in splits] for part in parts}
+            | {HIDDEN: behind},
             traces,
             {
                 "barmode": "stack",
@@ -51,8 +65,11 @@ def time_bars(groups: Sequence[RunGroup]) -> list[Chart]:
             },
             legend,
             [
-                ["", *parts],
-                *([group.label, *(seconds_text(split[part]) for part in parts)] for group, split in splits),
+                ["", *parts, HIDDEN],
+                *(
+                    [group.label, *(_cell(split.get(part)) for part in parts), seconds_text(hidden)]
+                    for (group, split), hidden in zip(splits, behind, strict=True)
+                ),
             ],
             height=110 + 46 * len(splits),
             wide=True,
@@ -62,66 +79,59 @@ def time_bars(groups: Sequence[RunGroup]) -> list[Chart]:
 
 def epoch_times(files: RunFiles) -> list[Chart]:
     """Stacked bars over the epochs of one run."""
-    records = [epoch for epoch in files.epochs if number(epoch.get("comm_seconds")) is not None]
-    records = [epoch for epoch in records if number(epoch.get("compute_seconds")) is not None]
-    if not records:
+    pairs = [(epoch, split) for epoch in files.epochs if (split := _split_of_epoch(epoch)) is not None]
+    if not pairs:
         return []
-    size = thinning(len(records), MOST_BARS)
-    epochs: list[float | None] = [float(epoch["epoch"]) for epoch in records]
-    splits = [_parts(epoch) for epoch in records]
-    traces = []
-    for part, shade in PARTS.items():
-        values = thin([split[part] for split in splits], size)
-        traces.append(
-            {
-                "type": "bar",
-                "name": part,
-                "x": thin(epochs, size),
-                "y": values,
-                "marker": {"color": colour(shade), "line": {"width": 0}},
-                "hovertemplate": f"epoch %{{x:.0f}}: %{{y:.3~s}}s {part}<extra></extra>",
-            }
-        )
-    total = {part: sum(split[part] for split in splits) for part in PARTS}
+    size = thinning(len(pairs), MOST_BARS)
+    epochs: list[float | None] = [float(epoch["epoch"]) for epoch, _ in pairs]
+    splits = [split for _, split in pairs]
+    parts = _parts_of(splits)
+    traces = [
+        {
+            "type": "bar",
+            "name": part,
+            "x": thin(epochs, size),
+            "y": thin([split.get(part) for split in splits], size),
+            "marker": {"color": colour(COLOURS[part]), "line": {"width": 0}},
+            "hovertemplate": f"epoch %{{x:.0f}}: %{{y:.3~s}}s {part}<extra></extra>",
+        }
+        for part in parts
+    ]
+    total = {part: sum(split.get(part, 0.0) for split in splits) for part in parts}
     whole = sum(total.values())
-    share = f", which is {share_text(total['communication'] / whole)} of the time" if whole else ""
+    most = sorted(total, key=lambda part: total[part], reverse=True)[:3]
+    words = [f"{part} {share_text(total[part] / whole)}" for part in most] if whole else []
     mean = {part: seconds_text(value / len(splits)) for part, value in total.items()}
     return [
         Chart(
             "Time, epoch by epoch",
-            "Seconds of every training epoch, mean of the ranks.",
-            f"Mean {mean['compute']} compute, {mean['waiting']} waiting and {mean['communication']} "
-            f"communication{share}.{thinned_text(size)}",
-            {"epoch": epochs} | {part: [split[part] for split in splits] for part in PARTS},
+            "Seconds of every training epoch, by what they were spent on; mean of the ranks.",
+            f"Most of it: {', '.join(words) or 'nothing'}.{thinned_text(size)}",
+            {"epoch": epochs} | {part: [split.get(part) for split in splits] for part in parts},
             traces,
             {"barmode": "stack", "bargap": 0.0, "xaxis": {"title": {"text": "epoch"}}},
-            [Key(part, shade, "box", (place,)) for place, (part, shade) in enumerate(PARTS.items())],
-            [["", "mean", "in all"], *([p, mean[p], seconds_text(total[p])] for p in PARTS)],
+            [Key(part, COLOURS[part], "box", (place,)) for place, part in enumerate(parts)],
+            [["", "mean", "in all"], *([p, mean[p], seconds_text(total[p])] for p in parts)],
         )
     ]
 
 
-def _parts(epoch: dict[str, Any]) -> Split:
-    waiting = number(epoch.get("waiting_seconds")) or 0.0
-    comm = number(epoch.get("comm_seconds")) or 0.0
-    return {
-        "compute": number(epoch.get("compute_seconds")) or 0.0,
-        "communication": max(0.0, comm - waiting),
-        "waiting": waiting,
-    }
+def _parts_of(splits: Sequence[Split]) -> list[str]:
+    """The parts that took any time, in the order in which they are stacked; these two are always shown."""
+    always = ("communication", "waiting")
+    return [part for part in COLOURS if part in always or any(split.get(part) for split in splits)]
+
+
+def _split_of_epoch(epoch: dict[str, Any]) -> Split | None:
+    return split_of(lambda name: number(epoch.get(name)))
 
 
 def _split(group: RunGroup) -> Split | None:
-    compute, comm = group.mean(an_epoch("compute_seconds")), group.mean(an_epoch("comm_seconds"))
-    if compute is None or comm is None:
-        return None
-    waiting = group.mean(an_epoch("waiting_seconds")) or 0.0
-    return {
-        "compute": compute,
-        "communication": max(0.0, comm - waiting),
-        "waiting": waiting,
-        HIDDEN: group.mean(an_epoch("hidden_seconds")) or 0.0,
-    }
+    return split_of(lambda name: group.mean(an_epoch(name)))
+
+
+def _cell(seconds: float | None) -> str:
+    return "–" if seconds is None else seconds_text(seconds)
 
 
 def _bar(part: str, names: list[str], values: list[float], shade: str, where: str) -> dict[str, Any]:
@@ -139,10 +149,12 @@ def _bar(part: str, names: list[str], values: list[float], shade: str, where: st
     }
 
 
-def _share(name: str, split: Split, with_name: bool) -> str:
-    total = split["compute"] + split["communication"] + split["waiting"]
+def _share(name: str, split: Split, hidden: float, with_name: bool) -> str:
+    total = sum(split.values())
     exchange = split["communication"] + split["waiting"]
     part = share_text(exchange / total) if total else "nothing"
     who = f"{name}: " if with_name else ""
     text = f"{who}{seconds_text(total)} an epoch, of which {part} communication and waiting"
-    return f"{text}, {seconds_text(split[HIDDEN])} more hidden behind compute" if split[HIDDEN] else text
+    if split.get("codec"):
+        text += f", {share_text(split['codec'] / total)} codec"
+    return f"{text}, {seconds_text(hidden)} more hidden behind other work" if hidden else text

@@ -1,4 +1,4 @@
-"""What bytes buy: the test score of every group against its bytes an epoch."""
+"""What bytes buy: the test score of every group against all its bytes an epoch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from sancus.report.chart import Chart, Key, colour, label, series_colour
 from sancus.report.groups import RunGroup, an_epoch, of_result
 from sancus.report.units import bytes_text, score_text
+from sancus.report.volume import all_an_epoch, ratio, times_text
 
-Mark = tuple[RunGroup, int, float, float]  # group, its place, wire bytes an epoch, test score
+Mark = tuple[RunGroup, int, float, float]  # group, its place, all bytes an epoch, test score
 MOST_TICKS = 7
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 
@@ -18,16 +19,16 @@ MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "he
 def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
     """One mark a group, with the spread of its seeds; only where there is something to compare."""
     marks = [
-        (group, place, wire, score)
+        (group, place, size, score)
         for place, group in enumerate(groups)
-        if (wire := group.mean(an_epoch("wire_bytes"))) is not None
+        if (size := group.mean(all_an_epoch)) is not None
         and (score := group.mean(of_result("test"))) is not None
     ]
     if len(marks) < 2:
         return []
-    silent = [group.label for group, _, wire, _ in marks if not wire]
+    silent = [group.label for group, _, size, _ in marks if not size]
     traces = []
-    for group, place, wire, score in marks:
+    for group, place, size, score in marks:
         scores = [100 * value for value in group.values(of_result("test"))]
         shade = colour(series_colour(place))
         traces.append(
@@ -35,7 +36,7 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
                 "type": "scatter",
                 "mode": "markers",
                 "name": label(group.label),
-                "x": [wire or None],
+                "x": [size or None],
                 "y": [100 * score],
                 "error_y": {
                     "type": "data",
@@ -47,7 +48,7 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
                     "thickness": 1.5,
                 },
                 "marker": {"color": shade, "size": 13, "symbol": MARKS[place % len(MARKS)]},
-                "hovertemplate": f"<b>{label(group.label)}</b><br>{bytes_text(wire)} an epoch, "
+                "hovertemplate": f"<b>{label(group.label)}</b><br>{bytes_text(size)} an epoch, "
                 f"test {score_text(score)}<extra></extra>",
             }
         )
@@ -55,23 +56,25 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
     sending = [item for item in marks if item[2]] or marks
     least = min(sending, key=lambda item: item[2])
     most = max(sending, key=lambda item: item[2])
-    fewer = f", {most[2] / least[2]:,.1f} times fewer than {most[0].label}" if least[2] else ""
+    fewer = f", {_fewer(most, least)} fewer than {most[0].label}" if least[2] else ""
     nothing = f" {', '.join(silent)} sends nothing and is not drawn." if silent else ""
     return [
         Chart(
             "What the bytes buy",
-            "Test score at the best validation epoch against wire bytes an epoch: up and left is better.",
+            "Test score at the best validation epoch against all bytes an epoch (payloads, parameters and "
+            "agreement): up and left is better.",
             f"{best[0].label} scores best with {score_text(best[3])}; {least[0].label} sends least, "
             f"{bytes_text(least[2])} an epoch{fewer}, and scores {score_text(least[3])}.{nothing}",
             {
                 "run": [group.label for group, *_ in marks],
                 "seeds": [len(group.runs) for group, *_ in marks],
-                "wire_bytes_an_epoch": [wire for _, _, wire, _ in marks],
+                "all_bytes_an_epoch": [size for _, _, size, _ in marks],
+                "wire_bytes_an_epoch": [_payload(group) for group, *_ in marks],
                 "test": [score for *_, score in marks],
             },
             traces,
             {
-                "xaxis": {"type": "log", "title": {"text": "wire bytes an epoch (log)"}, **_ticks(marks)},
+                "xaxis": {"type": "log", "title": {"text": "all bytes an epoch (log)"}, **_ticks(marks)},
                 "yaxis": {"title": {"text": "test, %"}, "nticks": 6},
                 "hovermode": "closest",
             },
@@ -80,8 +83,17 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
                 for at, (group, place, *_) in enumerate(marks)
             ],
             [
-                ["", "seeds", "wire bytes an epoch", "test"],
-                *([g.label, str(len(g.runs)), bytes_text(w), score_text(s)] for g, _, w, s in marks),
+                ["", "seeds", "all bytes an epoch", "payload alone", "test"],
+                *(
+                    [
+                        group.label,
+                        str(len(group.runs)),
+                        bytes_text(size),
+                        bytes_text(_payload(group) or 0.0),
+                        score_text(score),
+                    ]
+                    for group, _, size, score in marks
+                ),
             ],
             height=340,
             wide=True,
@@ -89,9 +101,20 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
     ]
 
 
+def _payload(group: RunGroup) -> float | None:
+    """Payload bytes an epoch."""
+    return group.mean(an_epoch("wire_bytes"))
+
+
+def _fewer(most: Mark, least: Mark) -> str:
+    """How many times fewer in all, and of the payload alone."""
+    alone = times_text(ratio(_payload(most[0]), _payload(least[0])))
+    return f"{times_text(ratio(most[2], least[2]))} (payload alone {alone})"
+
+
 def _ticks(marks: Sequence[Mark]) -> dict[str, list[Any]]:
     """Round numbers of bytes within reach of the marks: 1, 2 and 5 times powers of ten, or these alone."""
-    sizes = [wire for _, _, wire, _ in marks if wire]
+    sizes = [size for _, _, size, _ in marks if size]
     if not sizes:
         return {}
     powers = range(math.floor(math.log10(min(sizes))) - 1, math.ceil(math.log10(max(sizes))) + 2)

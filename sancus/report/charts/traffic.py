@@ -48,10 +48,10 @@ def bytes_by_stream(group: RunGroup) -> list[Chart]:
     total = {key: sum(stream_sizes[key] for stream_sizes in sums.values()) for key in SIZES}
     text = f"{bytes_text(total['wire_bytes'])} on the wire in all"
     if total["wire_bytes"] and total["raw_bytes"] > 1.05 * total["wire_bytes"]:
-        text += f", {total['raw_bytes'] / total['wire_bytes']:.1f} times fewer than raw"
+        text += f", {total['raw_bytes'] / total['wire_bytes']:.1f} times fewer than raw (payload alone)"
     if total["saved_bytes"]:
         part = total["saved_bytes"] / (total["saved_bytes"] + total["wire_bytes"])
-        saving = f"{bytes_text(total['saved_bytes'])}, {share_text(part)} of what always sends"
+        saving = f"{bytes_text(total['saved_bytes'])}, {share_text(part)} of the payload that always sends"
         text += f"; skipping saved another {saving}"
     return [
         Chart(
@@ -101,13 +101,15 @@ def bytes_by_epoch(files: RunFiles) -> list[Chart]:
         }
         for at, (key, name) in enumerate(STACK.items())
     ]
-    wire = values["wire_bytes"]
-    mean, largest = sum(wire) / len(wire), max(wire)
+    wire, whole = values["wire_bytes"], [sum(sizes) for sizes in zip(*values.values(), strict=True)]
+    mean, largest = sum(whole) / len(whole), max(whole)
+    payload = bytes_text(sum(wire) / len(wire))
     return [
         Chart(
             "Bytes, epoch by epoch",
             "Everything that was handed to the transport in training, once a receiver.",
-            f"Payloads: mean {bytes_text(mean)} an epoch, at most {bytes_text(largest)}.{thinned_text(size)}",
+            f"In all: mean {bytes_text(mean)} an epoch, at most {bytes_text(largest)}; payloads alone: mean "
+            f"{payload}.{thinned_text(size)}",
             {"epoch": epochs} | dict(values),
             traces,
             {
