@@ -22,6 +22,7 @@ SETTINGS = {
     "pipelined": "--preset pipegcn --codec int4 --error-feedback",
     "variation gap": "--plan halo --staleness variation-gap:gap=0.05 --dropout 0.5 --layers 3",
     "adaptive": "--plan block --staleness epoch-adaptive:bound=2 --backward epoch-fixed:bound=1",
+    "drawn rows": "--preset bns:0.4 --model sage --codec int4",
     "labels": "--preset supergcn --error-feedback",
     "inductive": "--inductive --plan halo --staleness epoch-fixed:bound=2",
     "sage": "--model sage --norm batch --plan halo --staleness pipelined --patience 4",

@@ -16,10 +16,13 @@ import xxhash
 
 from sancus.codecs import CODECS
 from sancus.codecs.base import Moment
+from sancus.exchange.current_plan import DRAW
+from sancus.exchange.dropout import DropoutKey
 from sancus.graphs.shards import open_shard
 from sancus.kernels import KERNELS
 from sancus.plans import PLANS
-from sancus.plans.base import Leg, Workbench
+from sancus.plans.base import Leg, Plan, Workbench
+from sancus.plans.drawn import Drawn
 from sancus.plugins import build
 from tests.helpers.simulation import Simulation
 
@@ -27,18 +30,17 @@ BENCH = Workbench(build("kernel", KERNELS, "torch"), torch.float64, torch.device
 Place = tuple[int, str, int, int]  # layer, direction, owner, receiver
 
 
-def legs_of(folder: Path, ranks: int, plan: str, normalisation: Any) -> dict[str, list[Leg]]:
-    """Both legs of every rank."""
+def plans_of(folder: Path, ranks: int, plan: str, normalisation: Any) -> list[Plan]:
+    """The plan of every rank."""
     operators = [open_shard(folder, rank).operator(normalisation) for rank in range(ranks)]
-    plans = [build("plan", PLANS, plan, operator=operator, bench=BENCH) for operator in operators]
-    return {"forward": [plan.forward for plan in plans], "backward": [plan.backward for plan in plans]}
+    return [build("plan", PLANS, plan, operator=operator, bench=BENCH) for operator in operators]
 
 
 @dataclass
 class PayloadSimulation(Simulation):
     """A simulation whose ranks hold decoded payloads, one for each owner and receiver."""
 
-    legs: dict[str, list[Leg]] = field(default_factory=dict)
+    plans: list[Plan] = field(default_factory=list)
     codecs: dict[str, str] = field(default_factory=dict)
     feedback: bool = False
     epochs: int = 1
@@ -49,7 +51,7 @@ class PayloadSimulation(Simulation):
 
     def aggregate(self, h: torch.Tensor, layer: int, direction: str) -> torch.Tensor:
         """`Â h` or `Âᵀ h` where others' payloads are as they were last decoded."""
-        ranks, legs, rule = range(len(self.blocks)), self.legs[direction], self.rules[direction]
+        ranks, legs, rule = range(len(self.blocks)), self._legs(direction), self.rules[direction]
         answers = [self._answer(rule.kind, int(rule.number), layer, direction, owner) for owner in ranks]
         out = torch.zeros_like(h)
         for receiver in ranks:
@@ -67,6 +69,12 @@ class PayloadSimulation(Simulation):
                 legs[receiver].add[owner].add(self.decoded[place], total)
             out[self.blocks[receiver]] = total
         return out
+
+    def _legs(self, direction: str) -> list[Leg]:
+        """The legs of every rank in this epoch."""
+        key = DropoutKey(self.seed, self.epoch, DRAW).mixed()
+        plans = [plan.at(key) if isinstance(plan, Drawn) else plan for plan in self.plans]
+        return [getattr(plan, direction) for plan in plans]
 
     def _answer(self, kind: str, number: int, layer: int, direction: str, owner: int) -> str:
         key = (layer, direction, owner)

@@ -18,7 +18,7 @@ from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
-from tests.helpers.payloads import PayloadSimulation, legs_of
+from tests.helpers.payloads import PayloadSimulation, plans_of
 from tests.helpers.processes import run_ranks
 from tests.helpers.reference import dense_adjacency, dense_features
 from tests.helpers.simulation import Rule, train_gcn
@@ -80,6 +80,9 @@ MIXES = [
     Mix("prepost", "epoch-adaptive:bound=1", "epoch-fixed:bound=1", "int1", "int8", feedback=True),
     Mix("block", "epoch-adaptive:bound=1", "always", "int1", feedback=True, savings=False),
     Mix("prepost", "epoch-fixed:bound=1", "always"),
+    Mix("drawn:rate=0.5", codec="int2"),
+    Mix("drawn:rate=0.3", codec="auto:budget=3", backward_codec="int4", savings=False),
+    Mix("drawn:rate=0.5", backward="drop", codec="bf16"),
     Mix("halo", "periodic:period=3", "drop"),
     Mix("block", "periodic:period=2", "drop", "int4", savings=False),
     Mix("prepost", "periodic:period=2", "periodic:period=3", "int8", feedback=True),
@@ -126,7 +129,7 @@ def test_ranks_equal_the_simulation(outcome: Any, graph: Graph, place: int) -> N
         [torch.from_numpy(open_shard(folder, rank).nodes.copy()) for rank in range(ranks)],
         {"forward": RULES[mix.forward], "backward": RULES[mix.backward]},
         mix.plan,
-        legs=legs_of(folder, ranks, mix.plan, "symmetric"),
+        plans=plans_of(folder, ranks, mix.plan, "symmetric"),
         codecs={"forward": mix.codec, "backward": mix.backward_codec or mix.codec},
         feedback=mix.feedback,
         epochs=EPOCHS,
