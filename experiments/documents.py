@@ -27,6 +27,7 @@ from experiments.engine.experiment import read
 from experiments.engine.measured import EXPERIMENTS, Measured
 
 TOP = EXPERIMENTS.parent
+BENCHES = {"kernels": "tests.bench.table --write", "guards": "tests.bench.guards"}
 END = "<!-- end of measured -->"
 BLOCK = re.compile(rf"<!-- measured: (?P<name>[\w.]+) -->\n.*?{re.escape(END)}", re.DOTALL)
 NUMBER = re.compile(r"[+−]?\d{1,3}(?: \d{3})+(?!\d)|[+−]?\d+(?:\.\d+)?")
@@ -58,6 +59,8 @@ def block(name: str) -> str:
 
 
 def _command(experiment: str) -> str:
+    if experiment in BENCHES:
+        return f"python -m {BENCHES[experiment]}"
     alone = (EXPERIMENTS / experiment / "__main__.py").is_file()
     return f"python -m experiments.{experiment}" if alone else f"python -m experiments {experiment}"
 

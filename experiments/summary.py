@@ -12,13 +12,20 @@ from typing import Any
 from experiments.engine import results, tables
 from experiments.engine.experiment import SETTINGS_FILE, read
 from experiments.engine.measured import Measured
+from experiments.guards import findings as guards
+from experiments.kernels import findings as kernels
 from experiments.peers import findings as peers
 from experiments.supergcn_ranks import findings as ranks
 
 HERE = Path(__file__).parent
 TOP = HERE.parent
 FILE, LINK = "RESULTS.md", "1 Gbit/s"
-TABLES = {"peers": peers.table, "supergcn_ranks": ranks.table}  # of those that the engine does not run
+TABLES = {
+    "peers": peers.table,
+    "supergcn_ranks": ranks.table,
+    "kernels": kernels.table,
+    "guards": guards.table,
+}  # of those that the engine does not run
 PICTURES = (
     *("time_to_accuracy", "peers", "factors", "sancus_table5", "sancus_figure21", "sancus_figure24"),
     *("sylvie_figure9",),

@@ -12,6 +12,7 @@ from experiments.engine.figures import COLUMNS, FIGURES
 from experiments.engine.results import RESULTS_FILE, describe, read
 
 EXPERIMENTS = Path(__file__).parents[1]
+BUSY = 10.0  # more processes than any experiment has
 Labels = str | Sequence[str]
 Case = Mapping[str, Any]
 
@@ -34,8 +35,10 @@ class Measured:
 
     @property
     def machine(self) -> str:
-        """Machine and date, as one phrase."""
-        return f"{describe(self.content['machine'])}, {self.content['date']}"
+        """Machine and date, as one phrase; that it was busy with other work, where it was."""
+        busy = self.content.get("load", 0.0) > BUSY
+        other = f", busy with other work (load {self.content['load']:.0f})" if busy else ""
+        return f"{describe(self.content['machine'])}, {self.content['date']}{other}"
 
     @property
     def seeds(self) -> int:

@@ -42,7 +42,8 @@ def describe(machine: Mapping[str, Any]) -> str:
 def heading(command: str) -> dict[str, Any]:
     """What every results file begins with."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return {"command": command, "machine": machine(), "date": date, "versions": versions()}
+    load = round(os.getloadavg()[0], 1)  # of the last minute: what else ran shows in seconds, not in bytes
+    return {"command": command, "machine": machine(), "date": date, "load": load, "versions": versions()}
 
 
 def summarise(experiment: Experiment, outcomes: Sequence[Mapping[str, Any]], command: str) -> dict[str, Any]:

@@ -45,10 +45,10 @@ def product_order(
     `weight [f_in, f_out]`. Without training nothing goes backward; `input_gradient` says whether the gradient
     of `H` is needed, `one_way` that the rows of others are constants, which must cross as they are.
     """
-    if one_way or setting == "aggregate-kept":
+    if one_way:
         return "aggregate-first"
     if setting != "auto":
-        return setting
+        return "aggregate-first" if setting == "aggregate-kept" else setting
     aggregate = f_in * (2 if training and input_gradient else 1)
     transform = f_out * (2 if training else 1)
     return "aggregate-first" if aggregate < transform else "transform-first"

@@ -7,6 +7,7 @@ CPU seconds of the calling thread, so a busy machine does not disturb the ratio.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from experiments.engine.results import heading, write
 from sancus.comm import group as groups
 from sancus.comm import header
 from sancus.comm.group import Group
@@ -36,6 +38,8 @@ from sancus.watch.watch import Watch
 from tests.helpers.processes import run_ranks
 
 RANKS, WARM, EPOCHS = 2, 2, 10
+GRAPH = "synthetic:nodes=40000,features=128,classes=16,degree=20"
+RESULTS = Path(__file__).parents[2] / "experiments/guards/results.json"
 CASES = {
     "cagnet": FactorSettings(
         plan="block",
@@ -91,29 +95,29 @@ def measure(group: Group, folder: str, case: str) -> dict[str, float]:
 
 
 def main() -> None:
-    graph = sys.argv[1] if len(sys.argv) > 1 else "synthetic:nodes=40000,features=128,classes=16,degree=20"
+    """Measure every transport and setting; write `experiments/guards/results.json`."""
+    graph = sys.argv[1] if len(sys.argv) > 1 else GRAPH
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "shards"
         partitioner = build("partitioner", PARTITIONERS, "metis")
         build_shards(open_graph(graph), partitioner, "metis", RANKS, folder, SILENT)
-        for backend in ("gloo", "mpi"):
-            for case in CASES:
-                rows = run_ranks(
-                    "tests.bench.guards:measure",
-                    RANKS,
-                    backend=backend,
-                    folder=str(folder),
-                    case=case,
-                    timeout=500,
-                )
-                mean = {key: sum(row.get(key, 0.0) for row in rows) / RANKS for key in rows[0]}
-                whole = mean.pop("epoch")
-                walls = mean.pop("epoch, wall")
-                parts = ", ".join(f"{key} {100 * seconds / whole:.2f} %" for key, seconds in mean.items())
-                print(
-                    f"{backend} {case}: {1e3 * whole:.1f} ms CPU, {1e3 * walls:.1f} ms an epoch; {parts}",
-                    flush=True,
-                )
+        for backend, case in itertools.product(("gloo", "mpi"), CASES):
+            of_ranks = run_ranks(
+                "tests.bench.guards:measure",
+                RANKS,
+                backend=backend,
+                folder=str(folder),
+                case=case,
+                timeout=500,
+            )
+            mean = {key: sum(row.get(key, 0.0) for row in of_ranks) / RANKS for key in of_ranks[0]}
+            rows.append({"backend": backend, "case": case, "seconds": mean})
+            shares = ", ".join(f"{key} {1e3 * seconds:.2f} ms" for key, seconds in mean.items())
+            print(f"{backend} {case}: {shares}", flush=True)
+    if graph == GRAPH:
+        content = heading("python -m tests.bench.guards") | {"title": "What the guards cost"}
+        write(RESULTS, content | {"graph": graph, "ranks": RANKS, "rows": rows})
 
 
 if __name__ == "__main__":

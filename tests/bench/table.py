@@ -8,17 +8,23 @@ read the ratios. Two figures describe the noise: the quartiles of each time, and
 from __future__ import annotations
 
 import argparse
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 import scipy.sparse as sp
 import torch
 
+from experiments.engine.results import heading, write
 from sancus.kernels import bits
+from sancus.kernels.native.library import library
 from tests.bench.cases import COLUMNS, MAKERS, SHAPES, Run, graph, products, stream_add
 
+RESULTS = Path(__file__).parents[2] / "experiments/kernels/results.json"
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process_time}
 
@@ -45,8 +51,10 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def spmm_table(matrix: sp.csr_array, shape: str, columns: int, flags: argparse.Namespace) -> None:
-    """One graph and one width."""
+def spmm_table(
+    matrix: sp.csr_array, shape: str, columns: int, flags: argparse.Namespace
+) -> list[dict[str, object]]:
+    """One graph and one width: printed, and as rows for `--write`."""
     dense = torch.randn(matrix.shape[1], columns)
     add, moved = stream_add()
     runs = products(matrix, dense, flags.products)
@@ -60,16 +68,23 @@ def spmm_table(matrix: sp.csr_array, shape: str, columns: int, flags: argparse.N
         f"{threads} threads, {flags.clock} time; STREAM add {bandwidth:.1f} GB/s"
     )
     print(f"{'':17}{'median ms':>10}{'quartiles':>18}{'GB/s':>7}{'of STREAM':>11}{'torch CSR ×':>13}")
+    rows: list[dict[str, object]] = []
     for name, seconds in sorted(times.items(), key=lambda item: statistics.median(item[1])):
         low, middle, high = quartiles(seconds)
+        rows.append(
+            {"shape": shape, "columns": columns, "threads": threads, "clock": flags.clock, "product": name}
+            | {"milliseconds": 1e3 * middle, "gathered_gb": gathered / middle, "stream_gb": bandwidth}
+        )
         spread = f"{low * 1e3:.0f}-{high * 1e3:.0f}"
         rate = gathered / middle
         shares = f"{rate / bandwidth:11.2f}{reference / middle:13.2f}"
         print(f"{name:17}{middle * 1e3:10.1f}{spread:>18}{rate:7.1f}{shares}", flush=True)
+    return rows
 
 
-def bits_table(rounds: int, columns: int = 256) -> None:
+def bits_table(rounds: int, columns: int = 256) -> list[dict[str, object]]:
     """Pack and unpack on one thread, in processor time: a neighbour on the same core does not count."""
+    rows: list[dict[str, object]] = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     x = torch.randn(20_000, columns)
@@ -82,9 +97,11 @@ def bits_table(rounds: int, columns: int = 256) -> None:
             "unpack": partial(bits.unpack, *packed[:3], width, columns, out),
         }
         times = interleaved(runs, 3 * rounds, time.process_time)
-        line = (f"{name} {x.nbytes / statistics.median(times[name]) / 1e9:6.2f}" for name in runs)
-        print(f"{width} bits   " + "   ".join(line))
+        rates = {name: x.nbytes / statistics.median(times[name]) / 1e9 for name in runs}
+        print(f"{width} bits   " + "   ".join(f"{name} {rate:6.2f}" for name, rate in rates.items()))
+        rows.append({"bits": width} | rates)
     torch.set_num_threads(threads)
+    return rows
 
 
 def main() -> None:
@@ -101,13 +118,26 @@ def main() -> None:
         "--clock", choices=list(CLOCKS), default="wall", help="processor: for one thread on a busy machine"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the nodes and entries")
+    parser.add_argument("--write", action="store_true", help="also write experiments/kernels/results.json")
     flags = parser.parse_args()
     torch.set_num_threads(flags.threads)
-    bits_table(flags.rounds)
-    for shape in flags.shapes:
-        matrix = graph(shape, flags.scale)
-        for columns in flags.columns:
-            spmm_table(matrix, shape, columns, flags)
+    packing = bits_table(flags.rounds)
+    rows = [
+        row
+        for shape in flags.shapes
+        for matrix in [graph(shape, flags.scale)]
+        for columns in flags.columns
+        for row in spmm_table(matrix, shape, columns, flags)
+    ]
+    if flags.write:
+        command = shlex.join(["python", "-m", "tests.bench.table", *sys.argv[1:]])
+        content = heading(command) | {
+            "title": "Kernels",
+            "library": library().describe(),
+            "packing": packing,
+            "rows": rows,
+        }
+        write(RESULTS, content)
 
 
 if __name__ == "__main__":

@@ -165,10 +165,28 @@ def cuts() -> Measured:
     return Measured("supergcn_ranks", results.heading("c") | {"title": "t", "rows": rows})
 
 
+def benches() -> dict[str, Measured]:
+    rows = [
+        {"shape": "s", "columns": 64, "threads": 1, "clock": "wall", "product": product}
+        | {"milliseconds": ms, "gathered_gb": 20.0, "stream_gb": 40.0}
+        for product, ms in (("native", 10.0), ("torch CSR", 40.0))
+    ]
+    packing = [{"bits": width, "pack": 3.0, "unpack": 4.0} for width in (1, 2)]
+    kernels = {"title": "t", "library": "l", "rows": rows, "packing": packing}
+    guards = {"title": "t", "graph": "g", "ranks": 2}
+    guards["rows"] = [
+        {"backend": "mpi", "case": "c", "seconds": {"epoch": 0.1, "checks": 0.002, "finite": 0.001}}
+    ]
+    return {
+        name: Measured(name, results.heading("c") | content)
+        for name, content in (("kernels", kernels), ("guards", guards))
+    }
+
+
 def test_everything_can_be_said_of_whatever_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block of every document, on numbers that were drawn."""
     measured = {name: fabricated(name) for name in names(EXPERIMENTS)}
-    measured |= {"peers": peer_runs(), "supergcn_ranks": cuts()}
+    measured |= {"peers": peer_runs(), "supergcn_ranks": cuts(), **benches()}
     monkeypatch.setattr(Measured, "of", staticmethod(lambda name: measured[name]))
     blocks = [
         found["name"]

@@ -51,7 +51,7 @@ def operator_of(plans: list[Any], graph: Cut, direction: str) -> torch.Tensor:
 
 @given(key=KEYS, receiver=st.integers(0, 500), rate=RATES)
 def test_a_draw_is_a_pure_function_of_row_receiver_and_update(key: int, receiver: int, rate: float) -> None:
-    rows = torch.arange(1000, 41_000)
+    rows = torch.arange(1000, 9000)
     mask = draw(rows, receiver=receiver, key=key, rate=rate)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:50]
     assert torch.equal(draw(rows[order], receiver=receiver, key=key, rate=rate), mask[order])
@@ -65,12 +65,12 @@ def test_a_draw_is_a_pure_function_of_row_receiver_and_update(key: int, receiver
 def test_draws_of_other_receivers_and_updates_are_independent(
     key: int, other: int, receiver: int, apart: int
 ) -> None:
-    rows = torch.arange(40_000)
+    rows = torch.arange(8000)
     first = draw(rows, receiver=receiver, key=key, rate=0.5)
     elsewhere = draw(rows, receiver=receiver + apart, key=key, rate=0.5)
     later = draw(rows, receiver=receiver, key=other, rate=0.5)
     for second in (elsewhere, *([later] if other != key else [])):
-        assert (first & second).double().mean().item() == pytest.approx(0.25, abs=0.02)
+        assert (first & second).double().mean().item() == pytest.approx(0.25, abs=0.035)
 
 
 def test_the_draw_is_that_of_plain_integers() -> None:
@@ -170,7 +170,7 @@ def small_cut() -> Cut:
     return cut(sp.csr_array(weights), np.array([0, 0, 1, 1, 2]), 3, "mean")
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.1, 0.7])
 def test_the_mean_over_all_draws_is_the_product(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every possible outcome of the draw, weighed by its probability."""
     graph = small_cut()
@@ -197,7 +197,7 @@ def test_the_mean_over_all_draws_is_the_product(rate: float, monkeypatch: pytest
 
 
 def test_the_mean_over_many_epochs_is_near_the_product() -> None:
-    graph, rate, epochs = small_cut(), 0.5, 600
+    graph, rate, epochs = small_cut(), 0.5, 250
     plans = [Drawn(operator, BENCH, rate) for operator in graph.operators]
     mean = sum(operator_of([plan.at(key) for plan in plans], graph, "forward") for key in range(epochs))
     deviation = graph.dense.abs() * ((1 - rate) / rate / epochs) ** 0.5
