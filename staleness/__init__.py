@@ -1,7 +1,8 @@
 """Staleness policies: must an owner's payload cross now, or may the others go on with their history?
 
 A policy is a pure decision on a small view (`staleness.base.View`). It knows nothing of communication, of
-graphs, or of any other factor.
+graphs, or of any other factor. Definitions, algorithms and figures of SANCUS are cited by their numbers in
+the text that joins it with DistDGL and ByteGNN, not by those of PVLDB 15(9): see `docs/papers.md`.
 """
 
 POLICIES: dict[str, str] = {

@@ -18,8 +18,9 @@ class EpochAdaptive(Bounded):
       ACTIVE in the same epoch.
     - *In-coming neighbours* of `i` are the owners `j` with a nonzero block `Â_ij`; an owner that nobody
       needs never sends again after its first use.
-    - The paper checks after an epoch and sends in the next, which lets an age reach `ε_A + 2`; we check
-      before use, so that no age passes the bound (Definition 2's promise).
+    - The paper checks after an epoch and sends in the next, which lets an age reach `ε_A + 1` (Figure 14(b):
+      `H_{2,7}` is used in epoch 9); we check before use, so that no age passes the bound (Definition 2's
+      promise).
     - All owners start together, in the first epoch. Left alone they would stay in step, which is
       `epoch-fixed`. So in the first round owner `j` refreshes early, after `j mod (bound + 1)` epochs;
       from then on ages alone spread the sends: between ⌊p/(A+1)⌋ and ⌈p/(A+1)⌉ an epoch and layer.

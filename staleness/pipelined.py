@@ -14,6 +14,7 @@ class Pipelined(Replicated):
 
     With `sync_every=S`, every S-th epoch is synchronous (Sylvie §3.3, the Bounded Staleness Adaptor with
     interval ε_s = S): the payload is used in the epoch it is made in. 0 is PipeGCN: never after the first.
+    PipeGCN's Algorithm 1 has nothing to use in the first either, and goes on with zeros; ours waits.
     What the epoch before a synchronous one makes would be used by nobody, so it is not sent.
     """
 

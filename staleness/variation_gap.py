@@ -15,11 +15,11 @@ class VariationGap:
 
     Algorithm 6: `‖H_i − H̃_i‖ > ε_H` makes the owner ACTIVE. How we read it:
 
-    - *The norm* is not given. `norm=mean` is the mean absolute difference over all entries, as in the
-      authors' published code; `norm=relative` divides it by the mean absolute value of the current payload,
-      so that one gap suits every layer and width.
-    - `H̃_i` is what the receivers really hold, under the plan in use, and `H_i` is taken before dropout: a
-      mask is noise, not drift.
+    - *The norm* is not given. `norm=mean` is the mean absolute difference over all entries, so that a gap
+      does not depend on the number of rows; `norm=relative` divides it by the mean absolute value of the
+      current payload, so that one gap suits every layer and width.
+    - `H̃_i` is what the receivers really hold, under the plan in use. A mask of dropout is noise, not drift:
+      where a model drops out, both are rows of a pass without dropout, now and when they were last sent.
     - Definition 3 sets no limit on age; we do (`max_age`), as a drift that stays below the gap for ever
       would leave others with the first epoch's rows.
     """

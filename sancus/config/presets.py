@@ -95,7 +95,7 @@ PRESETS: dict[str, Preset] = {
         paper=_AS_IT_IS,
     ),
     "skipg": Preset(
-        "SANCUS's comparison: fresh embeddings, gradients every 2, 3 or 4 epochs",
+        "SANCUS's comparison, as we read it: embeddings always, their gradients every 2, 3 or 4 epochs",
         _CAGNET,
         Level(lambda bound: {"backward": f"epoch-fixed:bound={bound}"}, largest=3),
         paper=_AS_IT_IS,

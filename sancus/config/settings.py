@@ -66,7 +66,7 @@ class FactorSettings:
     broadcast: Literal["auto", "ring", "library"] = field(default="auto", metadata=FREE)
     """How a block reaches all: pipelined around the ring, by the library, or what a probe finds faster."""
     clip: float | None = None
-    """Clip every rank's gradient rows to an L2 norm of √p times this, before they are sent."""
+    """Clip a rank's gradient rows to an L2 norm of √p·this before they cross (SANCUS's; it derives 1/√p)."""
     reuse_input: bool = True
     """Exact saving: features cross once. Dropout of dense ones then falls on ÂX, and learns more slowly."""
     order: Literal["auto", "aggregate-first", "aggregate-kept", "transform-first"] = "auto"

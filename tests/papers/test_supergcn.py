@@ -21,7 +21,7 @@ from tests.helpers.masks import factor
 from tests.papers.dense import LEARNING_RATE, Matrices, Problem, assert_equal, make_problem, train_ranks
 from tests.papers.quantiser import BACKWARD, FORWARD, random_numbers, through_the_wire
 
-RANKS, EPOCHS, SEED, BITS, RATE = 3, 5, 3, 2, 0.5
+RANKS, EPOCHS, SEED, BITS, RATE = 3, 5, 4, 2, 0.5
 LABELS = -1  # in the place of a layer, in the hash of the draw
 
 

@@ -133,6 +133,8 @@ MODELS = [
     {"model": "gat", "attention_dropout": 0.5, "reuse_input": True},
     {"model": "gat", "plan": "block", "codec": "int8", "norm": "batch"},
     {"model": "gatv2", "dropout": 0.0, "attention_dropout": 0.5},
+    {"model": "gat", "backward": "drop", "plan": "block"},
+    {"model": "gcn", "order": "aggregate-kept", "skip_input_gradient": False},
     {"model": "gcnii", "reuse_input": True, "jumping": "cat"},
     {"model": "resgcn+", "plan": "prepost", "norm": "batch", "error_feedback": True, "codec": "int2"},
 ]
