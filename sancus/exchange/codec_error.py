@@ -1,7 +1,7 @@
 """The error of a codec, measured while it runs: what receivers decode against what their owner encoded.
 
 The owner decodes some rows of a message that it has just encoded: the true error, of real rounding, not a
-bound. To cost next to nothing it looks at few rows, of one receiver, at every fourth epoch in which a stream
+bound. To cost next to nothing it looks at few rows, of one receiver, at every eighth epoch in which a stream
 is sent; rows and receivers change from epoch to epoch, by rules that depend on the epoch alone.
 
 Two figures come out of a look, for `x` what was encoded and `x̂` what is decoded:
@@ -24,7 +24,7 @@ import torch
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.exchange.encoding import Encoder
 
-EVERY = 4  # epochs from one look at a stream to the next
+EVERY = 8  # epochs from one look at a stream to the next
 ROWS = 64  # at most, of a look
 SUMS_STAND, ATTENTION_STANDS = 2.0, 1.0  # errors of rows, over how much rows differ: docs/composition.md
 

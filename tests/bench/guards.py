@@ -1,8 +1,8 @@
-"""What the guards cost: headers, checks, finite tests and the watch, as a share of an epoch's time.
+"""What guards and gauges cost: headers, checks, finite tests, watch, stopwatch, looks at codec errors.
 
     python -m tests.bench.guards synthetic:nodes=40000,features=128,classes=16,degree=20
 
-CPU seconds of the calling thread, so a busy machine does not disturb the ratio.
+As shares of an epoch's CPU seconds of the calling thread, so that a busy machine does not disturb the ratio.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from experiments.engine.results import heading, write
 from sancus.comm import group as groups
 from sancus.comm import header
 from sancus.comm.group import Group
+from sancus.comm.stopwatch import Stopwatch
 from sancus.config.settings import Config, FactorSettings
 from sancus.console.speaker import SILENT
 from sancus.datasets.open import open_graph
-from sancus.exchange import delivery, health
+from sancus.exchange import codec_error, delivery, health
 from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
 from sancus.partitioners import PARTITIONERS
@@ -73,6 +74,8 @@ def measure(group: Group, folder: str, case: str) -> dict[str, float]:
         setattr(delivery, name, timed("payload headers", getattr(header, name)))
     header.Header.check = timed("checks", header.Header.check)  # type: ignore[method-assign]
     health.finite = training.finite = timed("finite", health.finite)  # type: ignore[attr-defined]
+    delivery.look = timed("codec errors", codec_error.look)  # type: ignore[assignment]
+    Stopwatch.turn_to = timed("stopwatch", Stopwatch.turn_to)  # type: ignore[method-assign]
     watch = Watch(group.rank, group.size, 30.0, print)
     for name in ("started", "waits", "goes_on"):
         setattr(watch, name, timed("watch", getattr(watch, name)))

@@ -34,7 +34,7 @@ from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 
-RANKS, EPOCHS = 3, 6
+RANKS, EPOCHS = 3, 9
 STREAM = Stream(1, "forward", 0)
 
 
@@ -108,15 +108,15 @@ def test_receivers_take_turns() -> None:
     assert receiver_to_look_at(payloads[:1], 0) is None
 
 
-def test_a_stream_is_looked_at_in_every_fourth_epoch_in_which_it_is_sent() -> None:
+def test_a_stream_is_looked_at_in_every_eighth_epoch_in_which_it_is_sent() -> None:
     gauge = ErrorGauge()
     looks = []
-    for epoch in (0, 1, 3, 4, 5, 7, 11, 12, 15):
+    for epoch in (0, 1, 5, 8, 9, 15, 19, 20, 27):
         if gauge.due(STREAM, epoch):
             gauge.note(STREAM, epoch, Measurement(0.5, None))
             looks.append(epoch)
-    assert looks == [0, 4, 11, 15] and EVERY == 4
-    assert gauge.record()[1] == [4, 1, 0, 0, 0.5, None]
+    assert looks == [0, 8, 19, 27] and EVERY == 8
+    assert gauge.record()[1] == [8, 1, 0, 0, 0.5, None]
     gauge.begin_epoch()
     assert not gauge.current
 
@@ -157,8 +157,9 @@ def test_errors_are_measured_in_training(folder: Path, plan: str) -> None:
     errors = {}
     for codec in ("int1", "int4"):
         records = records_of(folder, "gcn", plan=plan, codec=codec)
-        assert [record["codec_error"] is None for record in records] == [False, True, True, True, False, True]
-        assert [record["codec_noise"] is None for record in records] == [False, True, True, True, False, True]
+        for name in ("codec_error", "codec_noise"):
+            measured = [record["epoch"] for record in records if record[name] is not None]
+            assert measured == [0, EVERY]
         errors[codec] = records[0]["codec_error"], records[0]["codec_noise"]
     assert errors["int1"][0] > 3 * errors["int4"][0] and errors["int1"][1] > 3 * errors["int4"][1]
 
@@ -191,7 +192,7 @@ def test_a_checkpoint_carries_the_errors(folder: Path) -> None:
         second.exchange.crossing.restore(State(state.tensors, state.plain, state.decisions))
         own = Stream(1, "forward", group.rank)
         gauges = first.exchange.crossing.gauge, second.exchange.crossing.gauge
-        assert [gauge.due(own, epoch) for gauge in gauges for epoch in (7, 8)] == [False, True] * 2
+        assert [gauge.due(own, epoch) for gauge in gauges for epoch in (15, 16)] == [False, True] * 2
         return gauges[0].record(), gauges[1].record()
 
     for before, after in results(run_threads(RANKS, run)):

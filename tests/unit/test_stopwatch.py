@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -20,6 +21,7 @@ from sancus.comm.ledger import AGREEMENT, PARAMETER, Entry, Stream
 from sancus.comm.overlap import disjoint, uncovered
 from sancus.comm.stopwatch import Stopwatch, message_of
 from sancus.comm.transport import Transfer
+from sancus.exchange.timing import time_way_back
 from sancus.training.times import MEASURED, PARTS, measured, split_of_rank, split_of_run
 
 PAYLOAD = Entry("payload", Stream(0, "forward", 0))
@@ -240,6 +242,36 @@ def test_hidden_seconds_are_a_union_within_the_epoch(steps: list[tuple[str, int]
     assert sum(lap.hidden for lap in laps) == len(unattended)
     assert all(0 <= lap.hidden <= lap.total for lap in laps)
     assert sum(lap.total for lap in laps) == time.now
+
+
+class Tick(torch.autograd.Function):
+    """Passes its input on; its way back takes some seconds."""
+
+    @staticmethod
+    def forward(ctx: Any, time: Time, seconds: float, x: torch.Tensor) -> torch.Tensor:
+        ctx.time, ctx.seconds = time, seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor]:
+        ctx.time.now += ctx.seconds
+        return None, None, gradient
+
+
+@pytest.mark.parametrize("needs_gradient", [True, False])
+def test_the_way_back_of_an_aggregation_is_aggregation(needs_gradient: bool) -> None:
+    time = Time()
+    stopwatch = Stopwatch(time)
+    x = torch.ones(2, requires_grad=True)
+    inner = Tick.apply(time, 4.0, x) if needs_gradient else x.detach()
+    out = Tick.apply(time, 2.0, inner)
+    time_way_back(stopwatch, inner, out)
+    loss = Tick.apply(time, 1.0, out + x).sum()
+    with stopwatch.at("dense"):
+        loss.backward()
+    aggregation = {"aggregation": 2.0} if needs_gradient else {}
+    dense = 1.0 + (4.0 if needs_gradient else 0.0)
+    assert stopwatch.read().seconds == {"dense": dense, "other": 0.0} | aggregation
 
 
 # The split of an epoch

@@ -30,7 +30,7 @@ def codec_errors(group: RunGroup) -> list[Chart]:
         Chart(
             "Error of the codec",
             "How far decoded payloads are from what was encoded, relative to its size: true errors of some "
-            "rows in every fourth epoch; mean of the owners, in a band from least to largest.",
+            "rows in every eighth epoch; mean of the owners, in a band from least to largest.",
             f"Largest in {worst}: {number_text(means[worst])} in the mean. {_judgement(group)}"
             f"{group.seeds_text}{thinned_text(size)}",
             measured_columns(errors, "codec_error"),
