@@ -41,9 +41,9 @@ class Lap:
 class Stopwatch:
     """Seconds of one rank by activity, since it started."""
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """`now` is a clock that never goes back; also that of `Transfer.ended`."""
-        self.now = now
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        """`now` is a clock that never goes back; also that of `Transfer.ended`: `time.perf_counter`."""
+        self.now = now = now or time.perf_counter
         self.overlap = Overlap()
         self._seconds: dict[Activity, float] = {}
         self._activity: Activity = "other"

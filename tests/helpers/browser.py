@@ -26,7 +26,7 @@ import pytest
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run")
-TIMEOUT = 300.0
+TIMEOUT = 800.0
 
 
 class Tab:

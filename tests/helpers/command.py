@@ -27,7 +27,7 @@ from typing import Any, Literal
 from sancus.launch.process import follow_parent
 
 TOP = Path(__file__).parents[2]
-TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
+TIMEOUT = 800.0  # for what hangs; a busy machine may take its time
 Launcher = Literal["local", "torchrun", "mpiexec"]
 # What a launcher sets: a test that runs under one must not pass it on.
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SANCUS_RENDEZVOUS")

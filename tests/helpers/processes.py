@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 TOP = Path(__file__).parents[2]
-TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
+TIMEOUT = 800.0  # for what hangs; a busy machine may take its time
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 

@@ -20,7 +20,7 @@ from sancus.models.build import Model
 from sancus.runs.build import make_trainer
 from sancus.training.trainer import Trainer
 
-TIMEOUT = 300.0  # for what hangs; a busy machine may take its time
+TIMEOUT = 800.0  # for what hangs; a busy machine may take its time
 ATTEMPTS = 50
 CPU = torch.device("cpu")
 

@@ -26,7 +26,7 @@ SYNTHETIC = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degr
 FEW = {"--ranks": "2", "--parts": "2", "--epochs": "3", "--seeds": "1"}
 GRAPHS = re.compile(r"ogbn_\w+/|products\.zip|edges(\.csv|:graph).*")
 SEVERAL_MACHINES = ("--nnodes", "-hosts", "srun")
-TIMEOUT = 300.0
+TIMEOUT = 800.0
 
 
 def small(words: tuple[str, ...]) -> list[str]:
