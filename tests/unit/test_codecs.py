@@ -69,7 +69,7 @@ def test_the_error_is_within_the_bin(name: str, rows: int, columns: int, seed: i
 @pytest.mark.parametrize("name", [*BITS, *SHORT])  # those that round by chance; the others' error is bounded
 def test_decoding_is_right_on_average(name: str) -> None:
     x = torch.randn(6, 33, generator=torch.Generator().manual_seed(1))
-    draws = 3000
+    draws = 1000
     codec = codec_of(name)
     mean = sum(through(codec, x, seed) for seed in range(draws)) / draws
     deviation = bin_of(name, x) / 2 / draws**0.5  # a value between two levels varies by half a bin at most
