@@ -91,14 +91,6 @@ def _mpi_server() -> Path:
 
 
 def _run_mpi(function: str, folder: Path, ranks: int, timeout: float) -> list[int | str]:
-    """The exit code of mpiexec; a stub that was killed from outside, by nobody here, is started once more."""
-    codes = _run_mpiexec(function, folder, ranks, timeout)
-    if codes == [signal.SIGKILL]:
-        codes = _run_mpiexec(function, folder, ranks, timeout)
-    return codes
-
-
-def _run_mpiexec(function: str, folder: Path, ranks: int, timeout: float) -> list[int | str]:
     """The exit code of mpiexec; at the deadline it is killed with its whole session."""
     mpiexec = Path(sys.executable).with_name("mpiexec")
     request = {"function": function, "folder": str(folder), "timeout": timeout / 2}
