@@ -105,9 +105,12 @@ def partition(
 def leave(transport: Group) -> NoReturn:
     """The end of a rank's program: all ranks leave together, at once.
 
-    The process ends here, since gloo's threads can abort it while Python takes it apart.
+    The process ends here, since gloo's threads can abort it while Python takes it apart. MPI must be
+    finalised, which mpi4py and MPICH do at a process's ordinary end: mpiexec kills all ranks otherwise.
     """
     transport.close()
+    if transport.transport.leaves_together:
+        sys.exit(0)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -7,6 +7,7 @@ does, so that mpiexec, and whoever kills it, ends the ranks as always.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -39,7 +40,6 @@ def main() -> None:
 
 def _be(stub: socket.socket) -> NoReturn:
     """In the fork: be the rank that a stub asks for, until its end."""
-    code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         request = _take_place(stub)
@@ -50,11 +50,13 @@ def _be(stub: socket.socket) -> NoReturn:
         from mpi4py import MPI
 
         MPI.Finalize()
-        code = 0
+        stub.send(bytes([0]))
+        # MPICH takes leave of mpiexec in a handler of C's exit; without it all ranks are killed.
+        ctypes.CDLL(None).exit(0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        _leave(stub)(code)
+        _leave(stub)(1)
 
 
 def _take_place(stub: socket.socket) -> dict[str, Any]:

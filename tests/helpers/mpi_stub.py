@@ -22,6 +22,7 @@ def main() -> None:
         socket.send_fds(server, [len(message).to_bytes(8, "big")], [1, 2, line])
         server.sendall(message)
         answer = server.recv(1)
+        server.recv(1)  # until the rank itself has ended: it takes leave of mpiexec after its answer
     os._exit(answer[0] if answer else EXIT_LOST)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,48 @@ def test_pyg_layers(tmp_path: Path) -> None:
     assert result.code == 0, result
 
 
-def test_a_loop_of_ones_own() -> None:
-    command = [program("torchrun"), "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command += ["--nproc-per-node", "2", str(EXAMPLES / "own_loop.py"), "synthetic:nodes=200"]
+TORCHRUN = ("torchrun", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--nproc-per-node", "2")
+MPIEXEC = ("mpiexec", "-n", "2", sys.executable)
+
+
+@pytest.mark.parametrize(
+    "launcher", [TORCHRUN, pytest.param(MPIEXEC, marks=pytest.mark.mpi)], ids=lambda way: way[0]
+)
+def test_a_loop_of_ones_own(launcher: tuple[str, ...]) -> None:
+    command = [program(launcher[0]), *launcher[1:], str(EXAMPLES / "own_loop.py"), "synthetic:nodes=200"]
     done = subprocess.run(
         command, env=environment(), cwd=home(), capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"2 ranks: accuracy on test 0\.\d+", done.stdout), done.stdout
+
+
+LEAVES_FIRST = """
+import os, time
+from pathlib import Path
+import torch
+from sancus import api
+
+group = api.join()
+first = group.all_gather(torch.tensor([os.getpid()]))[0].item()
+if group.rank == 0:
+    api.leave(group)
+group.close()
+while Path(f"/proc/{first}").exists():  # until mpiexec has seen that it ended
+    time.sleep(0.01)
+print("rank 1 is still here", flush=True)
+"""
+
+
+@pytest.mark.mpi
+def test_a_rank_of_mpi_that_leaves_is_not_lost(tmp_path: Path) -> None:
+    """mpiexec kills all ranks with signal 9 when one ends that did not take leave of MPI."""
+    (tmp_path / "leaves.py").write_text(LEAVES_FIRST)
+    command = [program("mpiexec"), "-n", "2", sys.executable, str(tmp_path / "leaves.py")]
+    done = subprocess.run(
+        command, env=environment(), cwd=home(), capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "rank 1 is still here\n"), done.stdout + done.stderr
 
 
 def test_the_documentation_shows_these_files() -> None:
