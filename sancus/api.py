@@ -5,9 +5,9 @@
     result = sancus.train("cora", model="gat", heads=8)      # one process, or all ranks of torchrun
     print(result.test)
 
-The pieces are `load`, `join`, `partition`, `make_exchange`, `make_task`, `sum_gradients`, `score`, `leave`
-and `Trainer`; `docs/models.md` has a training loop of 30 lines that is made of them. Started by torchrun,
-mpiexec or srun, a program is one rank; started by hand it is the only one.
+The pieces are `load`, `join`, `partition`, `make_exchange`, `make_task`, `make_sync`, `sum_gradients`,
+`score`, `leave` and `Trainer`; `docs/models.md` has a training loop of 30 lines that is made of them. Started
+by torchrun, mpiexec or srun, a program is one rank; started by hand it is the only one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sancus.runs.predict import score
 from sancus.shards.cache import prepare_graph
 from sancus.shards.identity import fingerprint_of as fingerprint
 from sancus.training.consensus import Record
-from sancus.training.parameter_sync import sum_gradients
+from sancus.training.parameter_sync import make_sync, sum_gradients
 from sancus.training.task import Task
 from sancus.training.trainer import Trainer
 from sancus.training.weights import checksum
@@ -59,6 +59,7 @@ __all__ = [
     "leave",
     "load",
     "make_exchange",
+    "make_sync",
     "make_task",
     "partition",
     "score",

@@ -113,7 +113,8 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     policies: dict[Direction, Policy] = {
         side: build("policy", POLICIES, spec) for side, spec in specs.items()
     }
-    columns = stream_columns(widths, savings, policies)
+    labels = config.training.label_rate > 0
+    columns = stream_columns(widths, savings, policies, labels=labels)
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     dtype = getattr(torch, config.training.dtype)
     streams: dict[tuple[int, str], float] = {}
@@ -132,7 +133,7 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
         if policies[direction].max_age
     )
     rows, entries = _sizes(graph, assignment, ranks)
-    values = sum(a * b + b for a, b in pairwise(widths))
+    values = sum(a * b + b for a, b in pairwise(widths)) + labels * graph.classes * graph.feature_count
     memory = {
         "runtime": RUNTIME,
         "graph": float(ENTRY_BYTES * entries.max()),

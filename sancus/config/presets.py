@@ -35,7 +35,7 @@ class Level:
                 number = float(text)
             except ValueError:
                 return None
-            return f"{number:g}" if math.isfinite(number) and 0 < number <= 1 else None
+            return repr(number).removesuffix(".0") if math.isfinite(number) and 0 < number <= 1 else None
         whole = int(text) if text.isdecimal() else 0
         return str(whole) if 1 <= whole <= (self.largest or whole) else None
 

@@ -37,20 +37,21 @@ def make_clean_pass(crossing: Crossing, model: nn.Module | None, *arguments: obj
     if model is None or policy.drift_norm is None or not policy.max_age:
         return
     meter.noisy |= _drops_out(model)
+    meter.note_random(_random_state(model))
     if meter.noisy and any(stream.direction == "forward" for stream in crossing.decisions.sent()):
         with _as_it_was(model), crossing.clock.during("measurement"):
             model(*arguments)
 
 
-def note_dropout(crossing: Crossing) -> None:
-    """A pass has dropout: what training sends differs from epoch to epoch by chance alone."""
+def note_chance(crossing: Crossing) -> None:
+    """A pass drops out, or draws labels: what training sends differs from epoch to epoch by chance alone."""
     if crossing.clock.current_pass != "training":
         return
     meter = crossing.memory.drift
     meter.noisy = True
     if crossing.policies["forward"].drift_norm is not None and not meter.has_model:
         raise UserError(
-            "the model drops out and --staleness measures drift, which needs a pass without dropout; "
+            "the model drops out or draws labels, --staleness measures drift, which needs a pass without; "
             "call exchange.begin_epoch(epoch, model), with the model as second argument"
         )
 
@@ -64,14 +65,22 @@ def _drops_out(model: nn.Module) -> bool:
 def _as_it_was(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in eval mode; afterwards modes and random state are those of before."""
     modes = [(module, module.training) for module in model.modules()]
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    states = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in devices]
+    state, *states = _random_state(model)
     model.eval()
     try:
         yield
     finally:
         for module, mode in modes:
             module.training = mode
-        torch.set_rng_state(states[0])
-        for device, state in zip(devices, states[1], strict=True):
-            torch.cuda.set_rng_state(state, device)
+        torch.set_rng_state(state)
+        for device, state_there in zip(_cuda_devices(model), states, strict=True):
+            torch.cuda.set_rng_state(state_there, device)
+
+
+def _random_state(model: nn.Module) -> list[torch.Tensor]:
+    """Torch's random state: of the processor, then of the CUDA devices that the model is on."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, _cuda_devices(model))]
+
+
+def _cuda_devices(model: nn.Module) -> list[int]:
+    return sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})

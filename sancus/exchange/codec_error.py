@@ -2,7 +2,7 @@
 
 The owner decodes some rows of a message that it has just encoded: the true error, of real rounding, not a
 bound. To cost next to nothing it looks at few rows, of one receiver, at every eighth epoch in which a stream
-is sent; rows and receivers change from epoch to epoch, by rules that depend on the epoch alone.
+is sent; rows and receivers change from look to look, by a hash of the epoch.
 
 Two figures come out of a look, for `x` what was encoded and `x̂` what is decoded:
 
@@ -23,9 +23,11 @@ import torch
 
 from sancus.comm.ledger import DIRECTIONS, Stream
 from sancus.exchange.encoding import Encoder
+from sancus.kernels.hashing import splitmix_scalar
 
 EVERY = 8  # epochs from one look at a stream to the next
 ROWS = 64  # at most, of a look
+_OF_ROWS, _OF_RECEIVERS = 1, 2  # what a number is drawn for
 SUMS_STAND, ATTENTION_STANDS = 2.0, 1.0  # errors of rows, over how much rows differ: docs/composition.md
 
 
@@ -120,7 +122,7 @@ def look(sent: Sent, encoder: Encoder, epoch: int) -> Measurement:
     """Compare some rows of a payload with what receivers will make of its code."""
     rows = len(sent.payload)
     step = -(-rows // ROWS)
-    chosen = slice(epoch % step, None, step)
+    chosen = slice(_draw(epoch, _OF_ROWS, step), None, step)
     true = sent.payload[chosen]
     if encoder.row_by_row:
         decoded = encoder.decode(sent.wire[chosen].contiguous(), len(true), sent.payload, epoch)
@@ -133,9 +135,14 @@ def look(sent: Sent, encoder: Encoder, epoch: int) -> Measurement:
 
 
 def receiver_to_look_at(payloads: Sequence[torch.Tensor], epoch: int) -> int | None:
-    """One of the receivers that get any rows, in turn; None where nobody does."""
+    """One of the receivers that get any rows, by chance; None where nobody does."""
     receivers = [rank for rank, payload in enumerate(payloads) if len(payload)]
-    return receivers[epoch % len(receivers)] if receivers else None
+    return receivers[_draw(epoch, _OF_RECEIVERS, len(receivers))] if receivers else None
+
+
+def _draw(epoch: int, purpose: int, size: int) -> int:
+    """A number below `size`, the same on every machine: looks come at any rhythm, and must see all."""
+    return splitmix_scalar(splitmix_scalar(epoch) ^ purpose) % size
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -138,7 +138,7 @@ class Crossing:
             answers = _decide_by_drift(self.agreement, drift, stream, now, policy.drift_norm)
             if answers[stream.owner] != SKIP:
                 drift.keep(stream, now, self.clock.epoch)
-            echo = None if delivery.encoder.codec.lossless or drift.noisy else []
+            echo = None if delivery.encoder.codec.lossless else []
         else:
             answers = self.agreement.decide(layer, direction)
         if answers[stream.owner] == SKIP:
@@ -151,7 +151,7 @@ class Crossing:
             later = replace(_use(self._group, stream, answers, LATER, recall), background=True)
             self._pending[layer, direction] = move(leg, outgoing, later, delivery, echo)
         if echo:
-            drift.keep(stream, torch.cat(echo), self.clock.epoch)
+            drift.keep_decoded(stream, torch.cat(echo), outgoing.joined(), self.clock.epoch)
         return arrivals
 
     def drain(self) -> None:

@@ -4,8 +4,9 @@ The owner keeps a copy of every payload as it was sent, so the drift is the true
 is noise, not drift, and it reaches a layer's rows from every layer below. So where a model drops out, forward
 payloads are compared as the clean pass at the start of the epoch made them (`sancus.exchange.clean_pass`):
 without any dropout, now and when they were last sent. The first epoch has no clean pass, because nothing was
-received yet; its payloads, which all cross, count as they are before their own layer's dropout. The copies
-are counted apart from the histories.
+received yet; its payloads, which all cross, count as they are before their own layer's dropout. Under a lossy
+codec receivers hold what they decode, so its error belongs to the copy. The copies are counted apart from the
+histories.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ class DriftMeter:
 
     def __init__(self) -> None:
         self.sent = History()
-        self.noisy = False  # whether the model drops out in training
+        self.noisy = False  # whether what training sends differs from epoch to epoch by chance
         self.has_model = False  # whether this epoch's clean pass has, or would have, a model to run
         self._clean = History()  # of the last clean pass
+        self._random: list[torch.Tensor] | None = None  # torch's random state when an epoch last began
 
     def see(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
         """The payload `[rows, f]` in the clean pass of an epoch."""
@@ -43,6 +45,24 @@ class DriftMeter:
     def keep(self, stream: Stream, payload: torch.Tensor, epoch: int) -> None:
         """What is being sent now, as `current` gave it."""
         self.sent.push(stream, payload, epoch)
+
+    def keep_decoded(self, stream: Stream, decoded: torch.Tensor, payload: torch.Tensor, epoch: int) -> None:
+        """What was kept of this epoch, as receivers hold it: they decode `decoded [rows, f]` from `payload`.
+
+        Where a clean payload was kept, the error of the codec is added to that.
+        """
+        if self.noisy:
+            decoded = self.sent.pull(stream) + (decoded - payload)
+        self.sent.push(stream, decoded, epoch)
+
+    def note_random(self, state: list[torch.Tensor]) -> None:
+        """Torch's random state as an epoch begins: if it moved since the last, that epoch drew numbers.
+
+        So dropout is noticed of which no exchange is told, as `torch.nn.functional.dropout`.
+        """
+        if self._random is not None and not all(map(torch.equal, self._random, state)):
+            self.noisy = True
+        self._random = state
 
     def measure(self, stream: Stream, payload: torch.Tensor, norm: Norm) -> float:
         """Mean absolute difference; `relative` divides it by the payload's mean absolute value."""

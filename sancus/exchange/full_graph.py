@@ -16,7 +16,7 @@ from torch import nn
 from sancus.errors import UserError
 from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate, clip
 from sancus.exchange.attention import BlockAttention, attend_rows
-from sancus.exchange.clean_pass import REFUSAL, make_clean_pass
+from sancus.exchange.clean_pass import REFUSAL, make_clean_pass, note_chance
 from sancus.exchange.constant_input import ConstantInput
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.labels import LabelInput, Labelled
@@ -65,7 +65,8 @@ class FullGraph:
         """
         self.group.begin_epoch(epoch)
         self.crossing.begin_epoch()
-        make_clean_pass(self.crossing, model, self.input, self)
+        with self.group.stopwatch.at("dense"):
+            make_clean_pass(self.crossing, model, self.input, self)
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -173,7 +174,10 @@ class FullGraph:
     def labelled(self, embedding: torch.Tensor, rate: float) -> Labelled:
         """The input with the embedded labels `embedding [C, F]` of a share of the training nodes."""
         assert self.labels is not None, "made for a model that takes labels"
-        return self.labels.added_to(self.input, embedding, self.labels.draw(rate, self.crossing.clock.epoch))
+        draw = self.labels.draw(rate, self.crossing.clock.epoch)
+        if not self.labels.constant(rate):
+            note_chance(self.crossing)
+        return self.labels.added_to(self.input, embedding, draw)
 
     def _gathered(
         self, h: Rowlike, layer: int, dropout: float, weight: torch.Tensor | None

@@ -79,6 +79,10 @@ class LabelInput:
         """Which nodes show their labels in this epoch; a loss must leave them out."""
         return LabelDraw.at(epoch, rate, self._seed, once=self._once)
 
+    def constant(self, rate: float) -> bool:
+        """Whether all epochs show the same labels: what is drawn in each is noise to who measures drift."""
+        return self._once or rate in (0.0, 1.0)
+
     def added_to(self, x: torch.Tensor | SparseMatrix, embedding: torch.Tensor, draw: LabelDraw) -> Labelled:
         """`X + M Y E` for `x [n_i, F]` and `embedding [C, F]`."""
         return Labelled(x, self._labels, embedding, draw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sancus.exchange.attention import EdgeFactors
-from sancus.exchange.clean_pass import note_dropout
+from sancus.exchange.clean_pass import note_chance
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.exchange.edge_dropout import EdgeDropout
 from sancus.exchange.mover import Mover
@@ -32,7 +32,7 @@ class Noise:
         """The share that is dropped in the present pass: none where it is clean; training's is noted."""
         if not share or self._mover.crossing.clock.silent:
             return 0.0
-        note_dropout(self._mover.crossing)
+        note_chance(self._mover.crossing)
         return share
 
     def drop(self, h: Rowlike, layer: int, share: float) -> Rowlike:

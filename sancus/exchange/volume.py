@@ -18,13 +18,18 @@ from sancus.staleness.base import Policy
 Columns = dict[tuple[int, Direction], int]
 
 
-def stream_columns(widths: Sequence[int], savings: Savings, policies: Mapping[Direction, Policy]) -> Columns:
-    """Columns of every stream that is used in each epoch, by layer and direction (`docs/design.md`)."""
+def stream_columns(
+    widths: Sequence[int], savings: Savings, policies: Mapping[Direction, Policy], *, labels: bool = False
+) -> Columns:
+    """Columns of every stream that is used in each epoch, by layer and direction (`docs/design.md`).
+
+    `labels`: a learned embedding of labels is part of the input, which then has a gradient.
+    """
     columns: Columns = {}
     for layer, (f_in, f_out) in enumerate(pairwise(widths)):
         if layer == 0 and savings.reuse_input:
             continue
-        needs_gradient = layer > 0 or not savings.skip_input_gradient
+        needs_gradient = layer > 0 or labels or not savings.skip_input_gradient
         columns[layer, "forward"], backward = columns_that_cross(
             savings.order, f_in, f_out, input_gradient=needs_gradient, one_way=is_one_way(policies)
         )

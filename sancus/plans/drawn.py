@@ -29,6 +29,7 @@ from sancus.plans.maps import Pick, Product
 
 RATE = 0.1  # what the paper recommends
 _BITS = 53  # of a random number
+SMALLEST = 0.5**_BITS  # no row is ever drawn below
 
 
 class Drawn(Halo):
@@ -55,8 +56,8 @@ class Drawn(Halo):
     @staticmethod
     def check_settings(rate: float = RATE) -> None:
         """A `ValueError` unless `rate` is a share that lets something through."""
-        if not 0.0 < rate <= 1.0:
-            raise ValueError(f"rate={rate:g} must be above 0 and at most 1")
+        if not SMALLEST <= rate <= 1.0:
+            raise ValueError(f"rate={rate!r} must be at least {SMALLEST:.2g} and at most 1")
 
     @staticmethod
     def share(rate: float = RATE) -> float:

@@ -108,7 +108,8 @@ class Account:
         widths = traits_of(self.job.trainer.model).widths
         if widths is not None:
             policies = exchange.crossing.policies
-            columns = stream_columns(widths, exchange.savings, policies)
+            labels = exchange.labels is not None
+            columns = stream_columns(widths, exchange.savings, policies, labels=labels)
             itemsize = getattr(torch, config.training.dtype).itemsize
             plan, rank = exchange.plan, exchange.group.rank
             predicted = history_bytes(plan, rank, columns, policies, itemsize)

@@ -35,7 +35,7 @@ class ParameterSync(Protocol):
 
 
 class SumOfGradients:
-    """Every parameter's gradient, added up over the replicas in one flat all-reduce."""
+    """The gradient of all that is trained, added up over the replicas in one flat all-reduce."""
 
     replicated = True
 
@@ -47,7 +47,7 @@ class SumOfGradients:
         """Sum; where a number of this epoch is not finite on any rank, all ranks stop with the same error."""
         gradients = _gradients(model, self._replicas, self._health)
         total = _sum(gradients, "gradients", self._replicas, self._health)
-        for parameter, part in zip(model.parameters(), total, strict=True):
+        for parameter, part in zip(_trained(model).values(), total, strict=True):
             parameter.grad = part
 
     def after_update(self, model: nn.Module) -> None:
@@ -73,12 +73,12 @@ class AverageOfWeights:
     def before_update(self, model: nn.Module) -> None:
         """The gradient of this replica's own loss."""
         gradients = _gradients(model, self._replicas, self._health)
-        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        for parameter, gradient in zip(_trained(model).values(), gradients, strict=True):
             parameter.grad = gradient * self._replicas.size
 
     def after_update(self, model: nn.Module) -> None:
         """The mean; where a number of this epoch is not finite on any rank, all stop with the same error."""
-        weights = [parameter.detach() for parameter in model.parameters()]
+        weights = [parameter.detach() for parameter in _trained(model).values()]
         total = _sum(weights, "weights", self._replicas, self._health)
         for weight, part in zip(weights, total, strict=True):
             weight.copy_(part / self._replicas.size)
@@ -95,13 +95,27 @@ def sum_gradients(model: nn.Module, exchange: FullGraph) -> None:
 
     It comes between `backward()` and the update.
     """
-    SumOfGradients(exchange.group, exchange.crossing.health).before_update(model)
+    make_sync(exchange).before_update(model)
+
+
+def make_sync(exchange: FullGraph, parameters: Parameters = "sum") -> ParameterSync:
+    """How the ranks of an exchange keep equal weights, for a training loop of one's own.
+
+    `before_update(model)` comes between `backward()` and the optimiser's step, `after_update(model)` after.
+    """
+    return SYNCS[parameters](exchange.group, exchange.crossing.health)
+
+
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that learn, by name; one that is frozen neither crosses nor moves."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _gradients(model: nn.Module, replicas: Group, health: Health) -> list[torch.Tensor]:
-    """The gradient of every parameter, zeros where it has none; health hears of one that is not finite."""
-    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()]
-    for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
+    """Gradients of all that is trained, zeros where there is none; health hears of one that is not finite."""
+    trained = _trained(model)
+    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in trained.values()]
+    for name, gradient in zip(trained, gradients, strict=True):
         if not finite(gradient):
             where = f"rank {replicas.rank}, backward, epoch {replicas.clock.epoch}"
             health.note(f"{where}: the gradient of {name} holds NaN or infinity; {ADVICE}")

@@ -330,6 +330,77 @@ def test_dropout_of_torch_is_noise_too(folder: Path) -> None:
         assert not np.array(decisions)[4:, :, 0].any(), "nothing is learnt, nothing crosses again"
 
 
+class FunctionalDropout(TorchDropout):
+    """Dropout that is no module."""
+
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__(features, hidden, classes)
+        del self.drop
+
+    def drop(self, h: torch.Tensor) -> torch.Tensor:  # type: ignore[no-redef]
+        return nn.functional.dropout(h, 0.5, self.training)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"model": FunctionalDropout}, {"label_rate": 0.5, "label_draw": "epoch", "dropout": 0.0}],
+    ids=["functional dropout", "labels drawn every epoch"],
+)
+def test_chance_is_not_drift(folder: Path, flags: dict[str, Any]) -> None:
+    """Dropout that is no module, and labels that are drawn anew: nothing is learnt, nothing crosses."""
+    model = flags.get("model")
+    still = {"lr": 0.0, "weight_decay": 0.0, "optimizer": "sgd"}
+    config = config_of(**still, **{name: value for name, value in flags.items() if name != "model"})
+    for (decisions, _), _ in results(run_threads(RANKS, lambda group: train(group, folder, config, model))):
+        assert not np.array(decisions)[5:, 1:, 0].any()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("codec", ["fp32", "int2"])
+def test_the_error_of_a_codec_is_drift(folder: Path, dropout: float, codec: str) -> None:
+    """Rows of the input never change, so their drift is what receivers hold wrongly, dropout or not."""
+    config = config_of(
+        plan="block",
+        order="aggregate-first",
+        dropout=dropout,
+        codec=codec,
+        staleness=f"{__name__}:MeasuresAndSends",
+    )
+
+    def run(group: Group) -> list[float]:
+        trainer = thread_trainer(config, open_own(folder, group), group, model=Recorder)
+        list(trainer.epochs())
+        measured = trainer.exchange.crossing.agreement.measured
+        return [
+            drift
+            for (_, stream), drift in measured.items()
+            if stream.layer == 0 and stream.direction == "forward"
+        ]
+
+    for drifts in results(run_threads(RANKS, run)):
+        assert len(drifts) == EPOCHS - 1
+        assert (
+            all(drift == 0.0 for drift in drifts)
+            if codec == "fp32"
+            else all(drift > 0.01 for drift in drifts)
+        )
+
+
+def test_seconds_of_the_pass_are_dense(folder: Path) -> None:
+    """What the model computes in it is the model's own work, as in training."""
+
+    class Times(Recorder):
+        def forward(self, x: torch.Tensor, exchange: Any) -> torch.Tensor:
+            if exchange.group.clock.silent:
+                self.parts.append(exchange.group.stopwatch.turn_to("dense"))
+            return super().forward(x, exchange)
+
+        parts: ClassVar[list[str]] = []
+
+    results(run_threads(RANKS, lambda group: train(group, folder, config_of(), Times)))
+    assert Times.parts and set(Times.parts) == {"dense"}
+
+
 # A loop that does not say which model it trains
 
 

@@ -13,13 +13,11 @@ import torch
 from sancus.advise.estimate import Machine, estimate, parse_rate, stream_table, table
 from sancus.advise.sends import share_sent
 from sancus.comm.group import Group
-from sancus.config.presets import preset_settings
-from sancus.config.settings import Config, FactorSettings
+from sancus.config.resolve import make_config
+from sancus.config.settings import Config
 from sancus.errors import UserError
-from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
 from sancus.staleness.base import Replicated, View
-from sancus.training.settings import TrainingSettings
 from tests.helpers.command import read_run, run
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads
@@ -29,9 +27,9 @@ EPOCHS = 3
 
 
 def config_of(preset: str, **factors: Any) -> Config:
-    chosen: Any = preset_settings(preset) | factors | {"partitioner": "random"}
-    shape, training = ModelSettings(layers=3, hidden=5), TrainingSettings(epochs=EPOCHS)
-    return Config(factors=FactorSettings(**chosen), shape=shape, training=training)
+    return make_config(
+        preset=preset, **factors, partitioner="random", layers=3, hidden=5, epochs=EPOCHS, kernel="auto"
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,15 +71,17 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
         config_of("exact", staleness="epoch-fixed:bound=0", backward="drop"),
         config_of("exact", staleness="variation-gap:gap=0,max_age=3"),
         config_of("exact", staleness="variation-gap:gap=0,max_age=3", agree="epoch", backward="always"),
+        config_of("supergcn"),
+        config_of("supergcn:paper"),
     ],
-    ids=["exact", "cagnet", "prepost", "bounded", "drift", "drift, once an epoch"],
+    ids=["exact", "cagnet", "prepost", "bounded", "drift", "drift, once an epoch", "labels", "labels, paper"],
 )
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_predicted_bytes_in_all_are_the_measured_ones(config: Config, ranks: int, tmp_path: Path) -> None:
     """Parameters and agreement too, in an epoch that is not evaluated; with no gap, drift sends always."""
     graph = awkward_graph()
     folder = shards_of(graph, "random", ranks, tmp_path)
-    config = replace(config, training=TrainingSettings(epochs=4, eval_every=9))
+    config = replace(config, training=replace(config.training, epochs=4, eval_every=9))
 
     def train(group: Group) -> dict[str, Any]:
         shard = open_own(folder, group)

@@ -16,7 +16,7 @@ from sancus.errors import UserError
 from sancus.exchange.health import Health
 from sancus.models.settings import ModelSettings
 from sancus.runs.checkpoints import contents
-from sancus.training.parameter_sync import AverageOfWeights
+from sancus.training.parameter_sync import AverageOfWeights, make_sync
 from sancus.training.settings import Parameters, TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of, with_train_nodes
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
@@ -154,5 +154,70 @@ def test_each_rank_keeps_an_optimiser_of_its_own(folder: Path, tmp_path: Path) -
             moments = torch.cat([before[index]["exp_avg"].flatten() for index in sorted(before)])
             everyone = group.all_gather(moments)
             assert torch.equal(everyone[0], everyone[1]) == (parameters == "sum")
+
+    results(run_threads(2, on_rank))
+
+
+class HalfFrozen(nn.Module):
+    """Two layers of `Â H W`, the first of which does not learn."""
+
+    normalisation = "symmetric"
+    linear = True
+
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.frozen = nn.Parameter(torch.linspace(-1, 1, features * hidden).view(features, hidden))
+        self.frozen.requires_grad_(False)
+        self.weight = nn.Parameter(torch.linspace(1, -1, hidden * classes).view(hidden, classes))
+
+    def forward(self, x: torch.Tensor, exchange: Any) -> torch.Tensor:
+        h = torch.relu(exchange.propagate(x, 0, self.frozen))
+        result: torch.Tensor = exchange.propagate(h, 1, self.weight)
+        return result
+
+
+@pytest.mark.parametrize("parameters", ["sum", "average"])
+def test_what_is_frozen_neither_moves_nor_crosses(folder: Path, parameters: Parameters) -> None:
+    """Not by weight decay either."""
+    config = Config(
+        factors=FactorSettings(plan="halo", kernel="torch"),
+        shape=ModelSettings(hidden=4),
+        training=replace(SGD, parameters=parameters),
+    )
+
+    def on_rank(group: Group) -> None:
+        trainer = thread_trainer(config, open_own(folder / "contiguous-2", group), group, model=HalfFrozen)
+        assert isinstance(trainer.model, HalfFrozen)
+        before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+        records = list(trainer.epochs())
+        assert torch.equal(trainer.model.frozen, before["frozen"])
+        assert not torch.equal(trainer.model.weight, before["weight"])
+        assert records[-1]["parameter_bytes"] == 2 * trainer.model.weight.numel() * 8
+
+    results(run_threads(2, on_rank))
+
+
+@pytest.mark.parametrize("parameters", ["sum", "average"])
+def test_a_loop_of_ones_own_takes_either_way(folder: Path, parameters: Parameters) -> None:
+    """Adam, whose steps are not those of the sum: the weights are the trainer's own."""
+    training = TrainingSettings(epochs=EPOCHS, lr=0.05, dtype="float64", parameters=parameters)
+    config = Config(
+        factors=FactorSettings(plan="halo", kernel="torch"), shape=ModelSettings(hidden=4), training=training
+    )
+
+    def on_rank(group: Group) -> None:
+        shard = open_own(folder / "contiguous-2", group)
+        trainer, other = (thread_trainer(config, shard, group) for _ in range(2))
+        list(trainer.epochs())
+        sync = make_sync(other.exchange, parameters)
+        for epoch in range(EPOCHS):
+            other.exchange.begin_epoch(epoch, other.model)
+            other.model.train()
+            other.optimizer.zero_grad()
+            other.task.loss(other.model(other.exchange.input, other.exchange)).backward()
+            sync.before_update(other.model)
+            other.optimizer.step()
+            sync.after_update(other.model)
+        torch.testing.assert_close(other.model.state_dict(), trainer.model.state_dict())
 
     results(run_threads(2, on_rank))

@@ -207,11 +207,13 @@ def test_the_mean_over_many_epochs_is_near_the_product() -> None:
 # Refusals
 
 
-@pytest.mark.parametrize("rate", ["0", "-0.1", "1.5", "nan"])
+@pytest.mark.parametrize("rate", ["0", "-0.1", "1.5", "nan", "1e-300", "1e-17"])
 def test_a_rate_is_a_share(rate: str) -> None:
-    with pytest.raises(UserError, match=r"plan 'drawn:rate=.*': rate=.* must be above 0 and at most 1"):
+    with pytest.raises(
+        UserError, match=r"plan 'drawn:rate=.*': rate=.* must be at least 1.1e-16 and at most 1"
+    ):
         try_spec("plan", f"drawn:rate={rate}")
-    with pytest.raises(UserError, match="must be above 0 and at most 1"):
+    with pytest.raises(UserError, match=r"must be at least 1\.1e-16 and at most 1"):
         build("plan", PLANS, f"drawn:rate={rate}", operator=small_cut().operators[0], bench=BENCH)
 
 
