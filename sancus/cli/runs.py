@@ -12,7 +12,8 @@ from sancus.errors import UserError
 from sancus.launch.backend import choose_backend
 from sancus.launch.spawn import RanksNeeded
 from sancus.launch.world import ALONE, check_ranks, detect
-from sancus.runs.directory import RUN_FILE, holds_run
+from sancus.runs.belongings import REPORT_FILE, RUN_FILE, Belongings, is_proven
+from sancus.runs.directory import holds_run
 
 if TYPE_CHECKING:
     from sancus.runs.predict import Prediction
@@ -81,8 +82,14 @@ def report(*run_dir: Path, out: Path | None = None) -> None:
             raise UserError(f"{directory} holds no run; give the --out directory of one")
     if out is None and len(run_dir) > 1:
         raise UserError(f"{len(run_dir)} runs need --out: the page to write, e.g. --out report.html")
+    page = run_dir[0] / REPORT_FILE
+    if out is None and page.exists() and not is_proven(run_dir[0], REPORT_FILE):
+        raise UserError(
+            f"{page} is not as a run has written it; move it away, or write to another with --out"
+        )
+    publish = Belongings.of(run_dir[0]).publish if out is None else os.replace
     try:
-        print_line(str(write_report(*run_dir, out=out)))
+        print_line(str(write_report(*run_dir, out=out, publish=publish)))
     except OSError as error:
         where = out or run_dir[0]
         raise UserError(f"cannot write {where}: {error.strerror or error}; choose another --out") from error

@@ -18,6 +18,7 @@ from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
 from sancus.models.contract import traits_of
 from sancus.runs import directory
+from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
 from sancus.runs.checkpoints import contents
 from sancus.training.task import Task
@@ -35,7 +36,7 @@ class Prediction:
 def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Prediction:
     """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
     job = Job(config, world, backend, shards)
-    _load_weights(job, run_dir / directory.CHECKPOINTS)
+    _load_weights(job, run_dir / CHECKPOINTS)
     trainer, exchange = job.trainer, job.trainer.evaluation.exchange
     embed = traits_of(trainer.model).embed
     rows = {"logits": trainer.logits()}
@@ -63,7 +64,7 @@ def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, fl
 def write_predictions(prediction: Prediction, out: Path) -> None:
     """Write a `.npz` with one row a node; no reader sees a part of it."""
     try:
-        directory.write_arrays(out, **prediction.arrays)
+        directory.write_arrays(out, prediction.arrays)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
 

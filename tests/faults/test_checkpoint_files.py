@@ -18,8 +18,9 @@ import torch
 
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
-from sancus.runs.checkpoints import contents, durable
-from sancus.runs.checkpoints.contents import SHARED, Files, rank_file
+from sancus.runs.checkpoints import contents
+from sancus.runs.checkpoints.contents import Files
+from sancus.runs.checkpoints.names import MANIFEST, SHARED, rank_file
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from tests.faults.counts import at_most
 from tests.faults.record import record
@@ -141,7 +142,7 @@ def test_names_are_given_only_to_what_is_synced(tmp_path: Path) -> None:
         assert write(tmp_path, 3) is None
     target = tmp_path / "epoch-00000003"
     assert order[-2:] == [("rename", target), ("fsync", tmp_path)]
-    assert {file.name for file in target.iterdir()} == {*SHARED, rank_file(0), durable.MANIFEST}
+    assert {file.name for file in target.iterdir()} == {*SHARED, rank_file(0), MANIFEST}
 
 
 # Damage
@@ -169,7 +170,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     newest, tried = tmp_path / "epoch-00000006", 0
     for file in sorted(newest.iterdir()):
         whole = file.read_bytes()
-        regions = EVERY_BYTE if file.name == durable.MANIFEST else at_most(20, 300)
+        regions = EVERY_BYTE if file.name == MANIFEST else at_most(20, 300)
         for damaged in damages(file, regions):
             file.write_bytes(damaged)
             found = checkpoints(tmp_path).newest()
@@ -188,7 +189,7 @@ def test_predict_refuses_a_damaged_checkpoint(tmp_path: Path) -> None:
     """`sancus predict` reads the shared files alone, by another way."""
     for epoch in (3, 6):
         write(tmp_path, epoch)
-    for name in (*SHARED, durable.MANIFEST):
+    for name in (*SHARED, MANIFEST):
         file = tmp_path / "epoch-00000006" / name
         whole = file.read_bytes()
         for damaged in damages(file, 8):

@@ -18,7 +18,7 @@ from sancus.console.speaker import SILENT
 from sancus.exchange.state import State
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
-from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints import contents, durable, names
 from sancus.runs.saved_work import SavedWork
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
@@ -80,7 +80,7 @@ def test_nobody_notices_that_ranks_stopped(folder: Path, tmp_path: Path, name: s
         for record in trainer.epochs():
             if record["epoch"] == STOP - 1:
                 break
-        own = tmp_path / contents.rank_file(group.rank)
+        own = tmp_path / names.rank_file(group.rank)
         own.write_bytes(contents.pack_rank(trainer))
         state = trainer.exchange.crossing.decisions.as_array().tolist()
         return contents.pack(trainer, {"decisions": state}), own
@@ -176,11 +176,11 @@ def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:
     for epoch in (3, 12, 7):
         directory = tmp_path / f"epoch-{epoch:08d}"
         directory.mkdir()
-        files = {name: f"{name} of {epoch}".encode() for name in contents.SHARED}
+        files = {name: f"{name} of {epoch}".encode() for name in names.SHARED}
         for name, content in files.items():
             durable.write_file(directory / name, content)
         sums = {name: durable.checksum(content) for name, content in files.items()}
-        durable.write_file(directory / durable.MANIFEST, durable.manifest_text(sums))
+        durable.write_file(directory / names.MANIFEST, durable.manifest_text(sums))
     files = contents.read_newest(tmp_path) or {}
     assert files["state.json"] == b"state.json of 12"
     (tmp_path / "epoch-00000012" / "weights.safetensors").write_bytes(b"other")

@@ -32,7 +32,7 @@ from sancus.metrics.writer import MetricsWriter
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
-from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints import contents, durable, names
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from sancus.training.node_task import NodeTask
 from sancus.training.settings import TrainingSettings
@@ -331,7 +331,7 @@ def test_without_its_own_file_a_rank_starts_cold(folder: Path, tmp_path: Path) -
     trainer = trainer_of(folder, epochs=1)
     list(trainer.epochs())
     write(trainer, tmp_path)
-    (tmp_path / "epoch-00000001" / contents.rank_file(0)).unlink()
+    (tmp_path / "epoch-00000001" / names.rank_file(0)).unlink()
     found = newest(tmp_path)
     assert found is not None and found.own is None
     assert json.loads(found.shared["state.json"])["next_epoch"] == 1

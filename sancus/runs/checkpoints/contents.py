@@ -22,11 +22,10 @@ from safetensors.torch import save as save_tensors
 from sancus.errors import UserError
 from sancus.exchange.state import State
 from sancus.runs.checkpoints import durable
+from sancus.runs.checkpoints.names import PATTERN, SHARED
 from sancus.training.evaluation import Best
 from sancus.training.trainer import Trainer
 
-SHARED = ("weights.safetensors", "best.safetensors", "optimizer.safetensors", "state.json")
-PATTERN = "epoch-*"
 RANDOM, CUDA_RANDOM = "random/cpu", "random/cuda"
 OPTIMIZER = "optimizer/"  # before the names of a rank's own
 PLAIN = "plain"
@@ -90,11 +89,6 @@ def unpack_rank(path: Path, trainer: Trainer) -> None:
     if own:
         _fill_optimizer(trainer, {name.removeprefix(OPTIMIZER): value for name, value in own.items()})
     trainer.exchange.crossing.restore(State(tensors, plain))
-
-
-def rank_file(rank: int) -> str:
-    """The name of a rank's own file."""
-    return f"rank-{rank:05d}.safetensors"
 
 
 def read_newest(folder: Path) -> Files | None:
