@@ -20,7 +20,7 @@ from sancus.models.contract import traits_of
 from sancus.runs import directory
 from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
-from sancus.runs.checkpoints import contents
+from sancus.runs.checkpoints import reader
 from sancus.training.task import Task
 
 
@@ -76,7 +76,7 @@ def _load_weights(job: Job, folder: Path) -> None:
     """
     content, mistake = b"", ""
     if job.world.rank == 0:
-        files = contents.read_newest(folder)
+        files = reader.read_newest(folder)
         if files is None:
             mistake = f"no whole checkpoint in {folder}; give the --out directory of a run"
         else:

@@ -16,14 +16,16 @@ from unittest import mock
 import pytest
 import torch
 
+from sancus.cli.train import read_flags
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
-from sancus.runs.checkpoints import contents
-from sancus.runs.checkpoints.contents import Files
+from sancus.runs.checkpoints import reader
 from sancus.runs.checkpoints.names import MANIFEST, SHARED, rank_file
+from sancus.runs.checkpoints.reader import Files
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from tests.faults.counts import at_most
 from tests.faults.record import record
+from tests.faults.sessions import GRAPH, train
 
 CPU = torch.device("cpu")
 EVERY_BYTE = 1 << 30
@@ -194,5 +196,16 @@ def test_predict_refuses_a_damaged_checkpoint(tmp_path: Path) -> None:
         whole = file.read_bytes()
         for damaged in damages(file, 8):
             file.write_bytes(damaged)
-            assert contents.read_newest(tmp_path) == files_of(3)[0]
+            assert reader.read_newest(tmp_path) == files_of(3)[0]
         file.write_bytes(whole)
+
+
+def test_a_damaged_checkpoint_supplies_no_settings(tmp_path: Path) -> None:
+    """One byte of the newest `state.json`: the run goes on from the one before, with the settings of that."""
+    flags = (GRAPH, "--epochs", "4", "--checkpoint-every", "2", "--lr", "0.01", "--out", tmp_path)
+    train(Group(Alone()), *flags)
+    state = tmp_path / "checkpoint" / "epoch-00000004" / "state.json"
+    text = state.read_text()
+    assert text.count('"lr": 0.01') == 1
+    state.write_text(text.replace('"lr": 0.01', '"lr": 0.91'))
+    assert read_flags(["--resume", str(tmp_path)])[1].training.lr == 0.01

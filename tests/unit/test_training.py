@@ -32,7 +32,7 @@ from sancus.metrics.writer import MetricsWriter
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
-from sancus.runs.checkpoints import contents, durable, names
+from sancus.runs.checkpoints import contents, durable, names, reader
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from sancus.training.node_task import NodeTask
 from sancus.training.settings import TrainingSettings
@@ -353,7 +353,7 @@ def test_a_checkpoint_that_is_there_is_not_written_again(folder: Path, tmp_path:
 def test_no_whole_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "epoch-00000001").mkdir()
     assert newest(tmp_path) is None
-    assert contents.read_newest(tmp_path) is None
+    assert reader.read_newest(tmp_path) is None
 
 
 def test_a_failed_write_leaves_the_old_checkpoints(

@@ -14,7 +14,7 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.runs.checkpoints import contents, durable, names
+from sancus.runs.checkpoints import durable, names, reader
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class WholeCheckpoint:
     """A checkpoint to go on from: what all ranks share of it is whole."""
 
     directory: Path
-    shared: contents.Files
+    shared: reader.Files
     own: Path | None  # this rank's file; None where not all ranks have theirs
     ranks: int  # how many wrote it
     passed_over: tuple[str, ...]  # newer ones that are damaged
@@ -42,7 +42,7 @@ class Checkpoints:
         self._device = device
         self._keep = keep
 
-    def write(self, epoch: int, shared: contents.Files | None, own: bytes) -> str | None:
+    def write(self, epoch: int, shared: reader.Files | None, own: bytes) -> str | None:
         """Write the checkpoint of an epoch, all or nothing; why it could not be written, where it could not.
 
         `shared` is rank 0's. All ranks call this, and all get the same answer. Older checkpoints are only
@@ -73,7 +73,7 @@ class Checkpoints:
         self._settle(partial, target, failed=bool(reason))
         return reason or None
 
-    def _complete(self, partial: Path, target: Path, shared: contents.Files, sums: dict[str, str]) -> None:
+    def _complete(self, partial: Path, target: Path, shared: reader.Files, sums: dict[str, str]) -> None:
         """Rank 0 writes the shared files and the manifest, and gives the checkpoint its name."""
         for name, content in shared.items():
             durable.write_file(partial / name, content)
@@ -125,7 +125,7 @@ class Checkpoints:
     def _read(self, name: str, passed_over: tuple[str, ...]) -> WholeCheckpoint | None:
         """One checkpoint; None where its shared files are not whole."""
         directory = self._folder / name
-        files = contents.read_shared(directory) if self._group.rank == 0 else None
+        files = reader.read_shared(directory) if self._group.rank == 0 else None
         sums = durable.read_manifest(directory) if files else None
         sums = json.loads(broadcast_bytes(self._group, json.dumps(sums).encode(), self._device))
         if sums is None:
