@@ -99,7 +99,7 @@ def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Predictio
     """One exact pass on all ranks; None in the process that only started them."""
     from sancus.runs.check import check
     from sancus.runs.layout import parts_needed
-    from sancus.shards.cache import prepare
+    from sancus.shards.cache import Telling, prepare
 
     if not (run_dir / RUN_FILE).is_file():
         raise UserError(f"{run_dir} holds no finished run; give the --out directory of one")
@@ -111,7 +111,8 @@ def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Predictio
     backend = choose_backend(settings.factors.backend, world, settings.launch.device)
     check(source, settings, launched=True)
     parts = parts_needed(settings, count)
-    shards = prepare(source, settings.factors.partitioner, parts, row_order=settings.factors.row_order)
+    telling = Telling(timeout=settings.launch.timeout)
+    shards = prepare(source, settings.factors.partitioner, parts, settings.factors.row_order, telling)
     if world is None and count > 1:
         raise RanksNeeded(count, backend)
     from sancus.runs.predict import predict_rank

@@ -108,8 +108,11 @@ def in_the_way(directory: Path, *, kept: bool) -> str | None:
 
 
 def remove(directory: Path) -> None:
-    """Remove what is proven to be of the run in a directory; its proof goes last."""
-    proven = [name for name in _files(directory) if is_proven(directory, name)]
+    """Remove what is proven to be of the run in a directory; its proof goes last.
+
+    The owner's file stays: the run that removes the others holds its lock there.
+    """
+    proven = [name for name in _files(directory) if name != OWNER_FILE and is_proven(directory, name)]
     for name in sorted(proven, key=(RUN_FILE, MARKER).__contains__):
         (directory / name).unlink(missing_ok=True)
     checkpoints = (directory / CHECKPOINTS).glob("*/")

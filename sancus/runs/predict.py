@@ -21,6 +21,7 @@ from sancus.runs import directory
 from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
 from sancus.runs.checkpoints import reader
+from sancus.shards.cache import Shards
 from sancus.training.task import Task
 
 
@@ -33,7 +34,7 @@ class Prediction:
     arrays: dict[str, np.ndarray[Any, Any]]  # logits [N, C], predictions, embeddings [N, f]
 
 
-def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Prediction:
+def predict_rank(config: Config, world: World, backend: str, shards: Shards, run_dir: Path) -> Prediction:
     """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
     job = Job(config, world, backend, shards)
     _load_weights(job, run_dir / CHECKPOINTS)

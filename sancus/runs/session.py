@@ -32,6 +32,7 @@ from sancus.runs.codec_warning import CodecWarning
 from sancus.runs.logs import RankLog, note_end, open_log
 from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
+from sancus.shards.cache import Shards
 from sancus.trackers.base import Guarded
 from sancus.training.consensus import Record
 from sancus.watch.watch import Watch, patience_of
@@ -229,14 +230,14 @@ class Session:
 
 
 def run_rank(
-    request: Request, world: World, backend: str, shard_directory: Path, say: Speaker
+    request: Request, world: World, backend: str, shards: Shards, say: Speaker
 ) -> tuple[dict[str, Any], Path] | None:
     """Join, train, write, leave; on rank 0 the contents of `run.json` and the directory it is in.
 
     After an exception the caller ends the process at once (`os._exit`), which the others notice.
     """
     with watch_of(world, request.config) as watch:
-        job = Job(request.config, world, backend, shard_directory, watch)
+        job = Job(request.config, world, backend, shards, watch)
         session = Session(request, job, backend, say, watch)
         try:
             run = session.run()
