@@ -46,7 +46,8 @@ def holds_run(directory: Path) -> bool:
 def check_directory(output: OutputSettings) -> None:
     """Refuse a directory that holds another run or somebody's files, or that cannot be written.
 
-    Creates nothing, and removes nothing.
+    So is a run to go on with that is still at work: it removes checkpoints while they are read. Creates
+    nothing, and removes nothing.
     """
     out = _place_of(output) or DEFAULT_PARENT
     kept = output.overwrite or output.automatic or _same(out, output.resume)
@@ -57,9 +58,10 @@ def check_directory(output: OutputSettings) -> None:
     if output.out is not None or output.resume is not None:
         goes_on = _same(out, output.resume) or (output.automatic and _has_checkpoint(out))
         _refuse(out, belongings.in_the_way(out, kept=goes_on))
-    with contextlib.suppress(OSError), (out / OWNER_FILE).open() as file:
-        if not _lock(file):
-            raise _busy(out)
+    if output.resume is not None and not output.automatic and _at_work(output.resume):
+        raise UserError(f"--resume {output.resume}: another run is at work there; wait for its end")
+    if _at_work(out):
+        raise _busy(out)
     existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise unwritable(out, f"{existing} is a file")
@@ -119,6 +121,13 @@ def _claim(directory: Path, run: str) -> IO[str]:
     file.write(run)
     file.flush()
     return file
+
+
+def _at_work(directory: Path) -> bool:
+    """Whether a run holds the lock of a directory; no where the file system has no locks."""
+    with contextlib.suppress(OSError), (directory / OWNER_FILE).open() as file:
+        return not _lock(file)
+    return False
 
 
 def _lock(file: IO[str]) -> bool:

@@ -82,11 +82,12 @@ def unwritable(error: OSError) -> UserError:
 
 def _acquire(file: IO[bytes], target: Path, timeout: float, say: Callable[[str], None]) -> bool:
     begun = last_work = time.monotonic()
-    work, told = None, False
+    done, told = None, False
     while (mine := _try(file)) is None:
         now, holder = time.monotonic(), Holder.of(file)
-        if holder.work() != work:
-            work, last_work = holder.work(), now
+        work = holder.work()
+        if work != done:
+            done, last_work = work, now
         if not told and now - begun >= min(TELL_SECONDS, timeout / 2):
             say(f"waiting for {holder}, which builds {target}")
             told = True
