@@ -32,7 +32,7 @@ from sancus.exchange.full_graph import FullGraph as Exchange
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import Normalisation
 from sancus.graphs.order import RowOrder
-from sancus.graphs.shards import Shard, open_shard
+from sancus.graphs.shards import Shard
 from sancus.launch.backend import choose_backend
 from sancus.launch.world import ALONE, World, detect
 from sancus.models.build import Model
@@ -40,7 +40,7 @@ from sancus.runs import build
 from sancus.runs.check import check_cuda
 from sancus.runs.layout import parts_needed
 from sancus.runs.predict import score
-from sancus.shards.cache import prepare_graph
+from sancus.shards.cache import Telling, prepare_graph
 from sancus.shards.identity import fingerprint_of as fingerprint
 from sancus.training.consensus import Record
 from sancus.training.parameter_sync import make_sync, sum_gradients
@@ -100,7 +100,7 @@ def partition(
     graph: Graph, transport: Group, partitioner: str = "metis", row_order: RowOrder = "auto"
 ) -> Shard:
     """This rank's part of a graph. The shards of all ranks are written to the cache once a host."""
-    return open_shard(prepare_graph(graph, partitioner, transport.size, row_order), transport.rank)
+    return prepare_graph(graph, partitioner, transport.size, row_order).open(transport.rank)
 
 
 def leave(transport: Group) -> NoReturn:
@@ -164,9 +164,8 @@ def train(
         check_cuda()
     backend = choose_backend(run_config.factors.backend, detect(os.environ), run_config.launch.device)
     factors = run_config.factors
-    shards = prepare_graph(
-        load(graph), factors.partitioner, parts_needed(run_config, world.size), factors.row_order
-    )
+    parts, telling = parts_needed(run_config, world.size), Telling(timeout=run_config.launch.timeout)
+    shards = prepare_graph(load(graph), factors.partitioner, parts, factors.row_order, telling)
     threads = torch.get_num_threads()
     job = build.Job(run_config, world, backend, shards, _watch(world, run_config.launch.timeout), model)
     if run_config.launch.threads is None:  # what the program chose for itself stays

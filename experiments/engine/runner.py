@@ -63,9 +63,8 @@ def _run_group(place: Place, cases: Sequence[tuple[Case, str]], folder: Path) ->
     jobs = []
     for case, out in cases:
         config = settings(**case.flags)
-        shards = prepare(
-            case.data, config.factors.partitioner, place.ranks, row_order=config.factors.row_order
-        )
+        factors = config.factors
+        shards = prepare(case.data, factors.partitioner, place.ranks, factors.row_order).directory
         name = " ".join(case.labels.values())
         linked = place.link != NO_LINK
         jobs.append({"name": name, "flags": case.flags, "shards": str(shards), "out": out, "linked": linked})

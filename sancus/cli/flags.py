@@ -14,6 +14,8 @@ from sancus.config.presets import DEFAULT
 from sancus.config.resolve import Layer, missing_settings, read_config, repeatable, settings_of_run
 from sancus.errors import UserError
 from sancus.launch.world import detect
+from sancus.runs.belongings import CHECKPOINTS
+from sancus.runs.checkpoints.reader import read_settings
 
 
 def fill_flags(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
@@ -28,7 +30,9 @@ def fill_flags(app: App, commands: tuple[str, ...], arguments: cyclopts.Argument
         settings = repeatable(read_config(Path(typed["config"])), launched=launched)
         earlier.append(Layer(f"--config {typed['config']}", settings))
     if typed.get("resume", "auto") != "auto":
-        settings = repeatable(settings_of_run(Path(typed["resume"])), launched=launched)
+        settings = repeatable(
+            settings_of_run(read_settings(Path(typed["resume"]) / CHECKPOINTS)), launched=launched
+        )
         earlier.append(Layer(f"--resume {typed['resume']}", settings))
     for layer in missing_settings(typed, earlier, DEFAULT):
         _fill(flags, layer)

@@ -12,7 +12,8 @@ from sancus.errors import UserError
 from sancus.launch.backend import choose_backend
 from sancus.launch.spawn import RanksNeeded
 from sancus.launch.world import ALONE, check_ranks, detect
-from sancus.runs.directory import RUN_FILE, holds_run
+from sancus.runs.belongings import REPORT_FILE, RUN_FILE, Belongings, is_proven
+from sancus.runs.directory import holds_run
 
 if TYPE_CHECKING:
     from sancus.runs.predict import Prediction
@@ -81,8 +82,14 @@ def report(*run_dir: Path, out: Path | None = None) -> None:
             raise UserError(f"{directory} holds no run; give the --out directory of one")
     if out is None and len(run_dir) > 1:
         raise UserError(f"{len(run_dir)} runs need --out: the page to write, e.g. --out report.html")
+    page = run_dir[0] / REPORT_FILE
+    if out is None and page.exists() and not is_proven(run_dir[0], REPORT_FILE):
+        raise UserError(
+            f"{page} is not as a run has written it; move it away, or write to another with --out"
+        )
+    publish = Belongings.of(run_dir[0]).publish if out is None else os.replace
     try:
-        print_line(str(write_report(*run_dir, out=out)))
+        print_line(str(write_report(*run_dir, out=out, publish=publish)))
     except OSError as error:
         where = out or run_dir[0]
         raise UserError(f"cannot write {where}: {error.strerror or error}; choose another --out") from error
@@ -92,7 +99,7 @@ def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Predictio
     """One exact pass on all ranks; None in the process that only started them."""
     from sancus.runs.check import check
     from sancus.runs.layout import parts_needed
-    from sancus.shards.cache import prepare
+    from sancus.shards.cache import Telling, prepare
 
     if not (run_dir / RUN_FILE).is_file():
         raise UserError(f"{run_dir} holds no finished run; give the --out directory of one")
@@ -104,7 +111,8 @@ def _prediction(run_dir: Path, data: str | None, ranks: int | None) -> Predictio
     backend = choose_backend(settings.factors.backend, world, settings.launch.device)
     check(source, settings, launched=True)
     parts = parts_needed(settings, count)
-    shards = prepare(source, settings.factors.partitioner, parts, row_order=settings.factors.row_order)
+    telling = Telling(timeout=settings.launch.timeout)
+    shards = prepare(source, settings.factors.partitioner, parts, settings.factors.row_order, telling)
     if world is None and count > 1:
         raise RanksNeeded(count, backend)
     from sancus.runs.predict import predict_rank

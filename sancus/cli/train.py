@@ -16,7 +16,7 @@ from sancus.cli.command import make_app
 from sancus.cli.printing import print_result
 from sancus.config.resolve import modern_arguments
 from sancus.config.settings import Config
-from sancus.console.speaker import speaker
+from sancus.console.speaker import SILENT, speaker
 from sancus.launch.backend import choose_backend
 from sancus.launch.process import follow_parent
 from sancus.launch.spawn import RanksNeeded
@@ -41,10 +41,9 @@ def train(
     config
         Repeat an earlier run: take graph and settings from its run.json; flags override them.
     """
-    from sancus.graphs.shards import read_manifest
     from sancus.runs.check import check
     from sancus.runs.layout import parts_needed
-    from sancus.shards.cache import parts_of, prepare
+    from sancus.shards.cache import Telling, parts_of, prepare, print_warning
     from sancus.shards.memory import check_memory
 
     world = detect(os.environ)
@@ -57,9 +56,11 @@ def train(
     check(data, settings, launched=world is not None)
     with closing(say):
         parts = parts_needed(settings, ranks)
-        shards = prepare(data, settings.factors.partitioner, parts, say, settings.factors.row_order)
+        warn = SILENT if settings.output.quiet else print_warning
+        telling = Telling(say, warn, settings.launch.timeout)
+        shards = prepare(data, settings.factors.partitioner, parts, settings.factors.row_order, telling)
     if world is None:
-        check_memory(read_manifest(shards), settings, ranks)
+        check_memory(shards.manifest, settings, ranks)
     if world is None and ranks > 1:
         raise RanksNeeded(ranks, backend, settings.launch.restarts)
     from sancus.runs.session import Request, run_rank

@@ -161,11 +161,6 @@ def read_config(path: Path) -> dict[str, Any]:
     return _of_a_run(settings) if _is_record(settings) else settings
 
 
-def settings_of_run(directory: Path) -> dict[str, Any]:
-    """What the newest readable checkpoint of a run was made with; damage is reported when it is loaded."""
-    for state in sorted(directory.glob("checkpoint/epoch-*/state.json"), reverse=True):
-        try:
-            return _of_a_run(json.loads(state.read_text())["extra"]["config"])
-        except (OSError, ValueError, LookupError, TypeError):
-            continue
-    return {}
+def settings_of_run(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a run, from those that its checkpoint recorded; none where it recorded none."""
+    return _of_a_run(recorded) if recorded else {}

@@ -93,7 +93,7 @@ class LaunchSettings:
     device: Literal["cpu", "cuda"] = "cpu"
     """Where tensors live (cuda is untested)."""
     timeout: float = field(default=120.0, metadata=OWN)
-    """Seconds after which a collective that does not end is an error."""
+    """Seconds after which a collective that does not end, or a builder of shards that rests, is an error."""
     restarts: int = field(default=0, metadata=ONCE)
     """How often local ranks are started again after a failure; they go on from the last checkpoint."""
 

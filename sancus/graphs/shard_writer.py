@@ -44,13 +44,14 @@ def write_shards(
     cover_limit: int = COVER_LIMIT,
     row_order: RowOrder = "auto",
     step: Callable[[str], None] = lambda line: None,
+    publish: Callable[[Path, Path], None] = os.replace,
 ) -> None:
     """Cut a graph into one shard a part and write them as the directory `target`.
 
     The directory appears when it is complete; a failure leaves nothing behind.
 
     `row_order` is how the rows of a block are ordered for the cache; it changes no result but rounding.
-    `step` is called with a line on what is being done.
+    `step` is called with a line on what is being done, `publish` gives the complete directory its name.
     """
     step("ordering the rows of every part")
     order = block_order(graph.adjacency, assignment, parts, row_order)
@@ -85,7 +86,7 @@ def write_shards(
         }
         manifest["checksum"] = checksum_of_facts(manifest)
         (partial / MANIFEST).write_text(manifest_text(manifest))
-        os.replace(partial, target)
+        publish(partial, target)
     except OSError as error:
         raise UserError(
             f"cannot write shards to {target}: {error.strerror}; free space or choose another directory"

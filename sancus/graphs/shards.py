@@ -32,6 +32,14 @@ MANIFEST = "manifest.json"
 Ids = npt.NDArray[np.int64]
 
 
+class UnusableShardsError(UserError):
+    """Shards that are not what was written, or that another version wrote; `fact` says which, and what."""
+
+    def __init__(self, fact: str, directory: Path) -> None:
+        super().__init__(f"{fact}; delete {directory} and make it again (sancus partition)")
+        self.fact = fact
+
+
 @dataclass(frozen=True, eq=False)
 class Shard:
     """One rank's part of a graph, opened from disk."""
@@ -106,7 +114,10 @@ class Shard:
 
 
 def open_shard(directory: Path, rank: int) -> Shard:
-    """Open one rank's shard: checks its version, its checksums, and maps its arrays."""
+    """Open one rank's shard: checks its version, its checksums, and maps its arrays.
+
+    What is not as it was written is `UnusableShardsError`, also where it goes while it is read.
+    """
     manifest = read_manifest(directory)
     arrays = {}
     for file, checksum in manifest["checksums"].items():
@@ -114,16 +125,20 @@ def open_shard(directory: Path, rank: int) -> Shard:
         if folder != f"rank-{rank}":
             continue
         path = directory / file
-        if not path.is_file() or _checksum(path) != checksum:
-            raise UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
-        arrays[name.removesuffix(".npy")] = np.load(path, mmap_mode="r", allow_pickle=False)
+        damage = UnusableShardsError(f"{path} is damaged or missing", directory)
+        try:
+            if _checksum(path) != checksum:
+                raise damage
+            arrays[name.removesuffix(".npy")] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except OSError as error:
+            raise damage from error
     return Shard(rank, manifest, arrays)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a shard directory, without its own checksum; a damaged one is a `UserError`."""
+    """The manifest of a shard directory, without its own checksum; a damaged one is `UnusableShardsError`."""
     path = directory / MANIFEST
-    damage = UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
+    damage = UnusableShardsError(f"{path} is damaged or missing", directory)
     try:
         text = path.read_text()
         manifest: dict[str, Any] = json.loads(text)
@@ -132,10 +147,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise damage
     if manifest.get("format") != FORMAT:
-        raise UserError(
-            f"{directory} has shard format {manifest.get('format')}, this version reads {FORMAT}; "
-            "delete it and run again"
-        )
+        fact = f"{directory} has shard format {manifest.get('format')}, this version reads {FORMAT}"
+        raise UnusableShardsError(fact, directory)
     if manifest_text(manifest) != text or manifest.pop("checksum", None) != checksum_of_facts(manifest):
         raise damage
     return manifest

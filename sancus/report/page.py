@@ -28,14 +28,19 @@ from sancus.report.run_reader import RunFiles, read
 REPORT = "report.html"
 
 
-def write_report(*run_dirs: Path, out: Path | None = None) -> Path:
-    """Write a page on runs, complete or not, and return its path: `out`, or beside the files of the first."""
+def write_report(
+    *run_dirs: Path, out: Path | None = None, publish: Callable[[Path, Path], None] = os.replace
+) -> Path:
+    """Write a page on runs, complete or not, and return its path: `out`, or beside the files of the first.
+
+    `publish` gives the page its name when it is written.
+    """
     target = out or run_dirs[0] / REPORT
     page = render([read(run_dir) for run_dir in run_dirs])
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.partial")
+    partial = target.with_name(f".{target.name}.partial")
     partial.write_bytes(page.encode("utf-8", errors="replace"))
-    os.replace(partial, target)
+    publish(partial, target)
     return target
 
 

@@ -7,7 +7,6 @@ the command line, for Python and for predictions alike.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +39,7 @@ from sancus.exchange.savings import Savings
 from sancus.graphs.derive import Total, training_shard, unweighted_shard
 from sancus.graphs.normalise import Normalisation
 from sancus.graphs.operator import Operator
-from sancus.graphs.shards import Shard, open_shard
+from sancus.graphs.shards import Shard
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.launch.world import World
@@ -53,6 +52,7 @@ from sancus.plans.halo import Halo
 from sancus.plugins import build
 from sancus.runs.check import check_cuda, check_memory_of_draws
 from sancus.runs.layout import make_schedule
+from sancus.shards.cache import Shards
 from sancus.staleness import POLICIES
 from sancus.training.evaluation import Evaluation
 from sancus.training.hidden_labels import HiddenLabels
@@ -71,7 +71,7 @@ class Job:
         config: Config,
         world: World,
         backend: str,
-        shard_directory: Path,
+        shards: Shards,
         watch: Watch | None = None,
         model: Model | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class Job:
         place = make_schedule(config).layout(world.size).place(world.rank)
         torch.set_num_threads(world.threads(config.launch.threads))
         self.device = device_of(config, world)
-        self.shard = open_shard(shard_directory, place.part)
+        self.shard = shards.open(place.part)
         self.group = connect(backend, world, config.launch.timeout)
         if watch is not None:
             watch.follow(self.group, folder_of(os.environ))

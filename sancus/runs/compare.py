@@ -16,7 +16,8 @@ from typing import Any
 
 from sancus.errors import UserError
 from sancus.report.seconds import PARTS
-from sancus.runs.directory import METRICS_FILE, RUN_FILE, write_json
+from sancus.runs.belongings import METRICS_FILE, RUN_FILE
+from sancus.runs.directory import write_json
 
 COMPARE_FILE = "compare.json"
 TIMES = ("compute_seconds", "comm_seconds", *PARTS)  # of an epoch

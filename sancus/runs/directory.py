@@ -15,6 +15,7 @@ import platform
 import resource
 import shutil
 import time
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -25,28 +26,16 @@ from sancus import __version__
 from sancus.config.settings import OutputSettings
 from sancus.errors import UserError
 from sancus.launch.world import cores
+from sancus.runs import belongings
+from sancus.runs.belongings import CHECKPOINTS, METRICS_FILE, OWNER_FILE, RUN_FILE, Belongings
 
 if TYPE_CHECKING:
     import torch
 
 PACKAGES = ("torch", "numpy", "scipy", "pymetis", "safetensors", "mpi4py", "mpich")
-RUN_FILE = "run.json"
-METRICS_FILE = "metrics.jsonl"
-CHECKPOINTS = "checkpoint"
-LOGS = "logs"
 DEFAULT_PARENT = Path("runs")
-OWNER_FILE = ".run"  # which run the directory belongs to, and locked while that run is at work there
+Publish = Callable[[Path, Path], None]  # gives a file that is written its name
 LAST_ATTEMPT_SECONDS = 10.0  # for which a restarted rank waits for the end of the one before
-ALL_FILES = (
-    RUN_FILE,
-    METRICS_FILE,
-    CHECKPOINTS,
-    "decisions.npz",
-    "predictions.npz",
-    "report.html",
-    LOGS,
-    "tensorboard",
-)
 
 
 def holds_run(directory: Path) -> bool:
@@ -55,14 +44,24 @@ def holds_run(directory: Path) -> bool:
 
 
 def check_directory(output: OutputSettings) -> None:
-    """Refuse a directory that holds another run, or that cannot be written; creates nothing."""
+    """Refuse a directory that holds another run or somebody's files, or that cannot be written.
+
+    So is a run to go on with that is still at work: it removes checkpoints while they are read. Creates
+    nothing, and removes nothing.
+    """
     out = _place_of(output) or DEFAULT_PARENT
     kept = output.overwrite or output.automatic or _same(out, output.resume)
-    if output.out is not None and not kept and holds_run(out):
-        raise UserError(f"--out {out} holds a run already; choose another directory, or add --overwrite")
-    with contextlib.suppress(OSError), (out / OWNER_FILE).open() as file:
-        if not _lock(file):
-            raise _busy(out)
+    if output.out is not None and not kept:
+        if holds_run(out):
+            raise UserError(f"--out {out} holds a run already; choose another directory, or add --overwrite")
+        _refuse(out, next((name for name in belongings.TAKEN if os.path.lexists(out / name)), None))
+    if output.out is not None or output.resume is not None:
+        goes_on = _same(out, output.resume) or (output.automatic and _has_checkpoint(out))
+        _refuse(out, belongings.in_the_way(out, kept=goes_on))
+    if output.resume is not None and not output.automatic and _at_work(output.resume):
+        raise UserError(f"--resume {output.resume}: another run is at work there; wait for its end")
+    if _at_work(out):
+        raise _busy(out)
     existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise unwritable(out, f"{existing} is a file")
@@ -88,7 +87,7 @@ def source_of(output: OutputSettings, run: str, attempt: int) -> Path | None:
 def open_directory(
     output: OutputSettings, data: str, preset: str, source: Path | None, run: str
 ) -> tuple[Path, IO[str]]:
-    """Make the directory of `run`: another run's files there are removed, those of `source` kept.
+    """Make the directory of `run`: what is proven to be another run's is removed, files of `source` are kept.
 
     Also gives the file that keeps all other runs out as long as it is open.
     """
@@ -97,11 +96,14 @@ def open_directory(
         check_directory(output)
     try:
         directory = _choose(place, data, preset)
+        goes_on = _same(directory, source)
+        _refuse(directory, belongings.in_the_way(directory, kept=goes_on))
         claim = _claim(directory, run)
-        if not _same(directory, source):
-            _clear(directory)
+        if not goes_on:
+            belongings.remove(directory)
             if source is not None and (source / METRICS_FILE).exists():
                 shutil.copyfile(source / METRICS_FILE, directory / METRICS_FILE)
+        Belongings.begin(directory)
     except OSError as error:
         raise unwritable(place or DEFAULT_PARENT, error.strerror or str(error)) from error
     return directory, claim
@@ -119,6 +121,13 @@ def _claim(directory: Path, run: str) -> IO[str]:
     file.write(run)
     file.flush()
     return file
+
+
+def _at_work(directory: Path) -> bool:
+    """Whether a run holds the lock of a directory; no where the file system has no locks."""
+    with contextlib.suppress(OSError), (directory / OWNER_FILE).open() as file:
+        return not _lock(file)
+    return False
 
 
 def _lock(file: IO[str]) -> bool:
@@ -162,14 +171,13 @@ def _same(directory: Path, other: Path | None) -> bool:
     return other is not None and directory.resolve() == other.resolve()
 
 
-def _clear(directory: Path) -> None:
-    """Remove the files of an earlier run, and nothing else."""
-    for name in ALL_FILES:
-        path = directory / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+def _refuse(directory: Path, name: str | None) -> None:
+    """The end of a run that would replace the file `name`, of which nothing proves that a run wrote it."""
+    if name is not None:
+        raise UserError(
+            f"--out {directory} holds {name}, which no run there has written as it is; "
+            "choose another directory, or move it away"
+        )
 
 
 def _choose(out: Path | None, data: str, preset: str) -> Path:
@@ -188,19 +196,21 @@ def _choose(out: Path | None, data: str, preset: str) -> Path:
     raise AssertionError("a thousand runs in one second")
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file under another name and then rename it, so that no reader sees a part of it."""
+def write_json(path: Path, content: Any, publish: Publish = os.replace) -> None:
+    """Write a JSON file under another name and then `publish` it, so that no reader sees a part of it."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(partial, path)
+    publish(partial, path)
 
 
-def write_arrays(path: Path, **arrays: np.ndarray[Any, Any]) -> None:
-    """Write a compressed `.npz`, renamed when it is complete, so that no reader sees a part of it."""
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], publish: Publish = os.replace
+) -> None:
+    """Write a compressed `.npz`, and `publish` it when complete, so that no reader sees a part of it."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
-    os.replace(partial, path)
+    publish(partial, path)
 
 
 def versions() -> dict[str, str]:

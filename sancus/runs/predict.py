@@ -18,8 +18,10 @@ from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
 from sancus.models.contract import traits_of
 from sancus.runs import directory
+from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
-from sancus.runs.checkpoints import contents
+from sancus.runs.checkpoints import reader
+from sancus.shards.cache import Shards
 from sancus.training.task import Task
 
 
@@ -32,10 +34,10 @@ class Prediction:
     arrays: dict[str, np.ndarray[Any, Any]]  # logits [N, C], predictions, embeddings [N, f]
 
 
-def predict_rank(config: Config, world: World, backend: str, shards: Path, run_dir: Path) -> Prediction:
+def predict_rank(config: Config, world: World, backend: str, shards: Shards, run_dir: Path) -> Prediction:
     """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
     job = Job(config, world, backend, shards)
-    _load_weights(job, run_dir / directory.CHECKPOINTS)
+    _load_weights(job, run_dir / CHECKPOINTS)
     trainer, exchange = job.trainer, job.trainer.evaluation.exchange
     embed = traits_of(trainer.model).embed
     rows = {"logits": trainer.logits()}
@@ -63,7 +65,7 @@ def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, fl
 def write_predictions(prediction: Prediction, out: Path) -> None:
     """Write a `.npz` with one row a node; no reader sees a part of it."""
     try:
-        directory.write_arrays(out, **prediction.arrays)
+        directory.write_arrays(out, prediction.arrays)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
 
@@ -75,7 +77,7 @@ def _load_weights(job: Job, folder: Path) -> None:
     """
     content, mistake = b"", ""
     if job.world.rank == 0:
-        files = contents.read_newest(folder)
+        files = reader.read_newest(folder)
         if files is None:
             mistake = f"no whole checkpoint in {folder}; give the --out directory of a run"
         else:

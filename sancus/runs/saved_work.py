@@ -12,10 +12,10 @@ from sancus.console.speaker import Speaker
 from sancus.errors import UserError
 from sancus.exchange.order import is_one_way
 from sancus.runs.account import Account
+from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
 from sancus.runs.checkpoints import contents
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
-from sancus.runs.directory import CHECKPOINTS
 
 
 class SavedWork:

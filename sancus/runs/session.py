@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -25,11 +26,13 @@ from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.runs import directory
 from sancus.runs.account import Account, Request
+from sancus.runs.belongings import DECISIONS_FILE, LOGS, METRICS_FILE, PREDICTIONS_FILE, RUN_FILE, Belongings
 from sancus.runs.build import Job
 from sancus.runs.codec_warning import CodecWarning
 from sancus.runs.logs import RankLog, note_end, open_log
 from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
+from sancus.shards.cache import Shards
 from sancus.trackers.base import Guarded
 from sancus.training.consensus import Record
 from sancus.watch.watch import Watch, patience_of
@@ -69,7 +72,8 @@ class Session:
         self._open()
         self._open_log()
         streams = self._open_stream_log()
-        self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
+        with contextlib.nullcontext() if self.out is None else self.belongings.tracker():
+            self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
         codec_warning = CodecWarning(self.request.config.factors.codec, self.warn)
         every = output.checkpoint_every
         for record in trainer.epochs():
@@ -109,10 +113,12 @@ class Session:
 
     def _begin_files(self) -> None:
         self.out = self.directory
+        self.belongings = Belongings.of(self.out)
         try:
-            self.writer = MetricsWriter(self.out / directory.METRICS_FILE, self.job.trainer.next_epoch)
-            if not (self.out / directory.RUN_FILE).exists():
-                directory.write_json(self.out / directory.RUN_FILE, self.account.beginning())
+            self.writer = MetricsWriter(self.out / METRICS_FILE, self.job.trainer.next_epoch)
+            if not (self.out / RUN_FILE).exists():
+                beginning = self.account.beginning()
+                directory.write_json(self.out / RUN_FILE, beginning, self.belongings.publish)
         except OSError as error:
             raise directory.unwritable(self.out, error.strerror or str(error)) from error
 
@@ -166,7 +172,7 @@ class Session:
 
     def _open_stream_log(self) -> StreamLog | None:
         """The file in which this rank notes what it decides; None where this host cannot write there."""
-        folder = self.directory.absolute() / directory.LOGS
+        folder = self.directory.absolute() / LOGS
         try:
             log = StreamLog(folder, self.job.world.rank, self.job.trainer.next_epoch)
             self.watch.use_folder(folder)
@@ -206,14 +212,16 @@ class Session:
         self, out: Path, run: dict[str, Any], logits: torch.Tensor, arrays: dict[str, Any]
     ) -> None:
         """Write what rank 0 leaves at the end: decisions, predictions, `run.json` and the report."""
-        directory.write_arrays(out / "decisions.npz", **arrays)
+        publish = self.belongings.publish
+        directory.write_arrays(out / DECISIONS_FILE, arrays, publish)
         prediction = self.job.trainer.task.predictions(logits)
-        directory.write_arrays(out / "predictions.npz", prediction=prediction.cpu().numpy())
-        directory.write_json(out / directory.RUN_FILE, run)
+        directory.write_arrays(out / PREDICTIONS_FILE, {"prediction": prediction.cpu().numpy()}, publish)
+        directory.write_json(out / RUN_FILE, run, publish)
         assert self.writer is not None
         self.writer.close()
-        self.tracker.finish(run)
-        write_report(out)
+        with self.belongings.tracker():
+            self.tracker.finish(run)
+        write_report(out, publish=publish)
 
     def _progress(self, record: Record) -> None:
         self.say.epoch(record, self.job.trainer.settings.epochs)
@@ -222,14 +230,14 @@ class Session:
 
 
 def run_rank(
-    request: Request, world: World, backend: str, shard_directory: Path, say: Speaker
+    request: Request, world: World, backend: str, shards: Shards, say: Speaker
 ) -> tuple[dict[str, Any], Path] | None:
     """Join, train, write, leave; on rank 0 the contents of `run.json` and the directory it is in.
 
     After an exception the caller ends the process at once (`os._exit`), which the others notice.
     """
     with watch_of(world, request.config) as watch:
-        job = Job(request.config, world, backend, shard_directory, watch)
+        job = Job(request.config, world, backend, shards, watch)
         session = Session(request, job, backend, say, watch)
         try:
             run = session.run()

@@ -1,21 +1,28 @@
 """The one cache of shards, for the command line and for Python: load, partition, cut; found again by content.
 
-Every process of a host may ask for the same shards: a lock lets the first one build while the others wait,
-and they then find the result. A graph that cannot be used is refused here, before any group starts.
+A directory that has its name is complete, so it is found without a lock. Where it has to be built, every
+process of a host may want to: a lock lets the first one build while the others wait, and they then find the
+result. What is damaged in the cache is built again; a directory of the user's own is refused. A graph that
+cannot be used is refused here, before any group starts.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
+import errno
 import json
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import xxhash
 
+from sancus.config.settings import LaunchSettings
 from sancus.console.speaker import SILENT, Speaker
 from sancus.datasets.home import home
 from sancus.datasets.open import fingerprint, open_graph
@@ -23,67 +30,150 @@ from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
 from sancus.graphs.order import RowOrder
+from sancus.graphs.shards import Shard, UnusableShardsError
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Partitioner
 from sancus.plugins import build
 from sancus.shards.identity import fingerprint_of
+from sancus.shards.lock import locked, unwritable
 from sancus.shards.partition import build_shards
+
+T = TypeVar("T")
+
+
+def print_warning(line: str) -> None:
+    """Tell the user of trouble that is mended; on stdout, which is seen of every rank."""
+    print(f"sancus: {line}", flush=True)
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Whom the cache tells what it does, and how long it waits for a builder that does nothing.
+
+    `warn` is heard on every rank, since any of them may be the one that finds damage; `say` on rank 0.
+    """
+
+    say: Speaker = SILENT
+    warn: Callable[[str], None] = print_warning
+    timeout: float = LaunchSettings.timeout
+
+
+USUAL = Telling()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the shards of one directory of the cache are made, and made again."""
+
+    target: Path
+    load: Callable[[], Graph]
+    partitioner: Partitioner
+    spec: str
+    parts: int
+    row_order: RowOrder
+    telling: Telling
+
+    def find(self, check: Callable[[], T]) -> T:
+        """What `check` finds in the directory; where that cannot be used, it is built first."""
+        with contextlib.suppress(UnusableShardsError):
+            return check()
+        with locked(self.target, self.telling.timeout, self.telling.say) as alone:
+            try:
+                return check()  # another process was faster
+            except UnusableShardsError as damage:
+                self._make_room(damage, alone=alone)
+            build_shards(
+                *(self.load(), self.partitioner, self.spec, self.parts, self.target, self.telling.say),
+                row_order=self.row_order,
+                publish=_publish,
+            )
+            return check()
+
+    def _make_room(self, damage: UnusableShardsError, *, alone: bool) -> None:
+        """Take damaged shards away before new ones are built: if that is ended, the next run begins anew.
+
+        Without a lock nobody is `alone`, and what looks left behind may be the work of another process.
+        """
+        folder, hidden = self.target.parent, f".{self.target.name}-"
+        try:
+            if self.target.exists():
+                self.telling.warn(f"{damage.fact}: the shards in the cache are built again")
+                _remove(self.target, Path(tempfile.mkdtemp(dir=folder, prefix=hidden)))
+            for leftover in folder.glob(f"{hidden}*") if alone else ():
+                shutil.rmtree(leftover, ignore_errors=True)
+        except FileNotFoundError:  # another process has taken them away
+            pass
+        except OSError as error:
+            raise unwritable(error) from error
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards of a graph on this host."""
+
+    directory: Path
+    manifest: dict[str, Any]
+    recipe: Recipe | None = None  # None: they are the user's own, which we do not make again
+
+    def open(self, part: int) -> Shard:
+        """One part, found to be whole; where it is damaged in the cache, the shards are built again."""
+
+        def check() -> Shard:
+            return shards.open_shard(self.directory, part)
+
+        return check() if self.recipe is None else self.recipe.find(check)
 
 
 def prepare(
-    data: str,
-    partitioner: str,
-    parts: int,
-    say: Speaker = SILENT,
-    row_order: RowOrder = "auto",
-) -> Path:
-    """The shard directory of a source in `parts` parts; built if it is not in the cache.
+    data: str, partitioner: str, parts: int, row_order: RowOrder = "auto", telling: Telling = USUAL
+) -> Shards:
+    """The shards of a source in `parts` parts; built if they are not in the cache.
 
-    Where `data` is a shard directory already, it is that.
+    Where `data` is a shard directory already, they are those.
     """
     if is_shards(data):
         return _use_shards(Path(data), parts)
 
     def load() -> Graph:
-        say.step(f"loading {data}")
+        telling.say.step(f"loading {data}")
         return open_graph(data)
 
-    return _cached(fingerprint(data), load, partitioner, parts, say, row_order)
+    return _cached(fingerprint(data), load, partitioner, parts, row_order, telling)
 
 
-def prepare_graph(graph: Graph, partitioner: str, parts: int, row_order: RowOrder = "auto") -> Path:
-    """The shard directory of a graph in memory; built if it is not in the cache."""
-    return _cached(fingerprint_of(graph), lambda: graph, partitioner, parts, SILENT, row_order)
+def prepare_graph(
+    graph: Graph, partitioner: str, parts: int, row_order: RowOrder = "auto", telling: Telling = USUAL
+) -> Shards:
+    """The shards of a graph in memory; built if they are not in the cache."""
+    return _cached(fingerprint_of(graph), lambda: graph, partitioner, parts, row_order, telling)
 
 
 def _cached(
-    identity: str, load: Callable[[], Graph], spec: str, parts: int, say: Speaker, row_order: RowOrder
-) -> Path:
-    """The directory with the shards of a graph, which is only loaded where they are not there yet."""
+    identity: str, load: Callable[[], Graph], spec: str, parts: int, row_order: RowOrder, telling: Telling
+) -> Shards:
+    """The shards of a graph, which is only loaded where they are not there yet."""
     partitioner: Partitioner = build("partitioner", PARTITIONERS, spec)
     key = json.dumps([shards.FORMAT, identity, spec, _source_of(partitioner), parts, row_order])
     target = home() / "shards" / xxhash.xxh3_128_hexdigest(key.encode())
-    with locked(target):
-        if not (target / shards.MANIFEST).exists():
-            for leftover in (target, *target.parent.glob(f".{target.name}-*")):  # of a killed process
-                shutil.rmtree(leftover, ignore_errors=True)
-            build_shards(load(), partitioner, spec, parts, target, say, row_order=row_order)
-    return target
+    recipe = Recipe(target, load, partitioner, spec, parts, row_order, telling)
+    return Shards(target, recipe.find(lambda: shards.read_manifest(target)), recipe)
 
 
-@contextmanager
-def locked(target: Path) -> Iterator[None]:
-    """Hold the lock of `target`: one process of a host builds it, the others wait and find the result."""
+def _publish(partial: Path, target: Path) -> None:
+    """Give new shards their name; where another process was faster, for want of a lock, its shards serve."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock = target.with_suffix(".lock").open("w")
+        os.rename(partial, target)
     except OSError as error:
-        raise UserError(
-            f"cannot write to {home()}: {error.strerror}; set SANCUS_HOME to a directory you can write"
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+
+
+def _remove(directory: Path, empty: Path) -> None:
+    """Remove a directory by way of an empty one: never is a part of it seen under its name."""
+    try:
+        os.rename(directory, empty)
+    finally:
+        shutil.rmtree(empty, ignore_errors=True)
 
 
 def is_shards(data: str) -> bool:
@@ -98,14 +188,15 @@ def parts_of(data: str) -> int | None:
     return len(shards.read_manifest(Path(data).expanduser())["offsets"]) - 1
 
 
-def _use_shards(directory: Path, parts: int) -> Path:
+def _use_shards(directory: Path, parts: int) -> Shards:
     directory = directory.expanduser()
-    held = len(shards.read_manifest(directory)["offsets"]) - 1
+    manifest = shards.read_manifest(directory)
+    held = len(manifest["offsets"]) - 1
     if held != parts:
         raise UserError(
             f"{directory} holds {held} parts for {parts} ranks; use --ranks {held}, or partition it again"
         )
-    return directory
+    return Shards(directory, manifest)
 
 
 def _source_of(partitioner: Partitioner) -> str:

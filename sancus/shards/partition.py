@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,9 @@ def build_shards(
     say: Speaker,
     cover_limit: int = COVER_LIMIT,
     row_order: RowOrder = "auto",
+    publish: Callable[[Path, Path], None] = os.replace,
 ) -> None:
-    """Partition a graph and write its shards."""
+    """Partition a graph and write its shards, which `publish` gives their name."""
     if parts > graph.nodes:
         raise UserError(
             f"{parts} ranks for {graph.nodes} nodes: every rank needs at least one; use fewer ranks"
@@ -90,7 +91,7 @@ def build_shards(
     assignment = assign_nodes(partitioner, graph, parts, spec)
     say.step("writing shards")
     inner = partial(say.step, passing=True)
-    write_shards(graph, assignment, parts, spec, target, cover_limit, row_order, inner)
+    write_shards(graph, assignment, parts, spec, target, cover_limit, row_order, inner, publish)
 
 
 def assign_nodes(partitioner: Partitioner, graph: Graph, parts: int, spec: str) -> Assignment:

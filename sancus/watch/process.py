@@ -25,6 +25,18 @@ def state_of(status: Status) -> str | None:
     return "Z" if stat[0] in "ZX" else stat[0]
 
 
+def work_of(pid: int) -> int | None:
+    """The processor time that a process has used, in ticks; None where that cannot be known."""
+    stat = _stat(pid)
+    return int(stat[11]) + int(stat[12]) if stat else None
+
+
+def condition_of(pid: int) -> str | None:
+    """Why a process does not run, where it is something that it does not do by itself; else None."""
+    stat = _stat(pid)
+    return STATES.get(stat[0]) if stat else None
+
+
 def _stat(pid: int) -> list[str] | None:
     """The fields of `/proc/PID/stat` from the third on: state first."""
     try:

@@ -49,7 +49,7 @@ def products_timed(clock: Clock) -> Iterator[list[float]]:
 
 def compare(data: str, flags: argparse.Namespace) -> None:
     """Epochs of all kernels, in turn; the first epoch of each is not counted."""
-    folder, clock = prepare(data, "metis", 1), CLOCKS[flags.clock]
+    folder, clock = prepare(data, "metis", 1).directory, CLOCKS[flags.clock]
     settings: dict[str, Any] = dict(preset_settings(flags.preset))
     trainers = {}
     for kernel in flags.kernels:

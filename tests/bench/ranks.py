@@ -59,4 +59,4 @@ class Ranks:
 @cache
 def shards() -> Path:
     """The graph in two METIS parts."""
-    return prepare(GRAPH, "metis", SIZE)
+    return prepare(GRAPH, "metis", SIZE).directory

@@ -60,7 +60,7 @@ def train(
     """
     data, config = read_flags([str(word) for word in argv])
     rank, size = group.rank, group.size
-    shards = prepare(data, config.factors.partitioner, size, row_order=config.factors.row_order)
+    shards = prepare(data, config.factors.partitioner, size, config.factors.row_order)
     group.ledger = Ledger()
     notes = Notes()
     handlers = {number: signal.getsignal(number) for number in SIGNALS}

@@ -16,13 +16,16 @@ from unittest import mock
 import pytest
 import torch
 
+from sancus.cli.train import read_flags
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
-from sancus.runs.checkpoints import contents, durable
-from sancus.runs.checkpoints.contents import SHARED, Files, rank_file
+from sancus.runs.checkpoints import reader
+from sancus.runs.checkpoints.names import MANIFEST, SHARED, rank_file
+from sancus.runs.checkpoints.reader import Files
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from tests.faults.counts import at_most
 from tests.faults.record import record
+from tests.faults.sessions import GRAPH, train
 
 CPU = torch.device("cpu")
 EVERY_BYTE = 1 << 30
@@ -141,7 +144,7 @@ def test_names_are_given_only_to_what_is_synced(tmp_path: Path) -> None:
         assert write(tmp_path, 3) is None
     target = tmp_path / "epoch-00000003"
     assert order[-2:] == [("rename", target), ("fsync", tmp_path)]
-    assert {file.name for file in target.iterdir()} == {*SHARED, rank_file(0), durable.MANIFEST}
+    assert {file.name for file in target.iterdir()} == {*SHARED, rank_file(0), MANIFEST}
 
 
 # Damage
@@ -169,7 +172,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     newest, tried = tmp_path / "epoch-00000006", 0
     for file in sorted(newest.iterdir()):
         whole = file.read_bytes()
-        regions = EVERY_BYTE if file.name == durable.MANIFEST else at_most(20, 300)
+        regions = EVERY_BYTE if file.name == MANIFEST else at_most(20, 300)
         for damaged in damages(file, regions):
             file.write_bytes(damaged)
             found = checkpoints(tmp_path).newest()
@@ -188,10 +191,21 @@ def test_predict_refuses_a_damaged_checkpoint(tmp_path: Path) -> None:
     """`sancus predict` reads the shared files alone, by another way."""
     for epoch in (3, 6):
         write(tmp_path, epoch)
-    for name in (*SHARED, durable.MANIFEST):
+    for name in (*SHARED, MANIFEST):
         file = tmp_path / "epoch-00000006" / name
         whole = file.read_bytes()
         for damaged in damages(file, 8):
             file.write_bytes(damaged)
-            assert contents.read_newest(tmp_path) == files_of(3)[0]
+            assert reader.read_newest(tmp_path) == files_of(3)[0]
         file.write_bytes(whole)
+
+
+def test_a_damaged_checkpoint_supplies_no_settings(tmp_path: Path) -> None:
+    """One byte of the newest `state.json`: the run goes on from the one before, with the settings of that."""
+    flags = (GRAPH, "--epochs", "4", "--checkpoint-every", "2", "--lr", "0.01", "--out", tmp_path)
+    train(Group(Alone()), *flags)
+    state = tmp_path / "checkpoint" / "epoch-00000004" / "state.json"
+    text = state.read_text()
+    assert text.count('"lr": 0.01') == 1
+    state.write_text(text.replace('"lr": 0.01', '"lr": 0.91'))
+    assert read_flags(["--resume", str(tmp_path)])[1].training.lr == 0.01

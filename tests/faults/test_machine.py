@@ -73,10 +73,16 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
         endless.wait_for(first / "metrics.jsonl", '"epoch": 3')
         beside = run("train", *WORK, "--epochs", "40", "--out", second, launcher="local", ranks=2)
         assert beside.code == 0, beside
-        refused = "another run is at work there; choose another directory, or wait"
+        refused = "another run is at work there; "
         for flags in (["--overwrite"], ["--resume", "auto"]):
             result = run("train", *STALE, "--out", first, *flags, launcher="local", ranks=2)
-            assert (result.code, result.err) == (2, f"sancus: --out {first}: {refused}\n"), result
+            line = f"sancus: --out {first}: {refused}choose another directory, or wait\n"
+            assert (result.code, result.err) == (2, line), result
+        for launcher in ("local", "torchrun"):
+            result = run("train", "--resume", first, launcher=launcher, ranks=2)
+            line = f"sancus: --resume {first}: {refused}wait for its end\n"
+            assert result.code and line in result.err, result
+            assert launcher == "torchrun" or (result.code, result.err) == (2, line), result
         os.kill(endless.pid, signal.SIGTERM)
         ended = endless.finish(SOON)
     assert ended.code == 143, ended
@@ -84,7 +90,25 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     epochs = len(losses(first))
     assert f"stopped by SIGTERM after epoch {epochs}; " in ended.err, ended
     assert durable.read_manifest(first / "checkpoint" / f"epoch-{epochs:08d}") is not None
-    record("two runs at once, also into one directory", "gloo", 3, 3)
+    record("two runs at once, also into one directory", "gloo", 5, 5)
+
+
+def test_a_run_at_work_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Also not in another directory: its checkpoints go while they are read."""
+    first, other = tmp_path / "first", tmp_path / "other"
+    tried = []
+
+    def attempt(epoch: int) -> None:
+        for flags in ([], ["--out", other]) if epoch == 2 else ():
+            with pytest.raises(UserError, match=f"^--resume {first}: another run is at work there; wait"):
+                train(Group(Alone()), "--resume", first, *flags)
+            tried.append(flags)
+
+    flags = ("--epochs", "4", "--checkpoint-every", "1", "--out")
+    train(Group(Alone()), GRAPH, *flags, first, before_epoch=attempt)
+    assert len(tried) == 2 and not other.exists()
+    train(Group(Alone()), "--resume", first, "--epochs", "5", "--out", other)
+    assert len(losses(other)) == 5
 
 
 def test_a_directory_is_free_again_after_its_run(tmp_path: Path) -> None:

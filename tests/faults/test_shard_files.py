@@ -64,4 +64,6 @@ def test_training_on_a_damaged_shard_is_refused_in_one_line(tmp_path: Path) -> N
         )
         assert result.code == 2, result
         assert result.err.count("\n") == 1 and f"{directory / name} is damaged or missing" in result.err
+        assert "make it again (sancus partition)" in result.err, result
+        assert (directory / name).read_bytes() == content, "what the user made is not ours to make again"
         (directory / name).write_bytes(whole)

@@ -50,7 +50,7 @@ import atexit
 from sancus import api
 
 group = api.join()
-atexit.register(print, "in order", flush=True)
+atexit.register(print, "in order\\n", end="", flush=True)
 api.leave(group)
 """
 

@@ -16,7 +16,7 @@ import pytest
 
 from sancus.datasets.open import open_graph
 from sancus.metrics.declared import METRICS
-from sancus.runs.checkpoints import contents
+from sancus.runs.checkpoints import names
 from tests.helpers.command import Launcher, losses, metrics, read_run, run, started
 from tests.helpers.strike import LONG, SOON, strike
 
@@ -154,7 +154,7 @@ def test_a_run_leaves_arrays_checkpoint_and_report(train: Train) -> None:
     assert (decisions == 1).sum() == read_run(directory)["communication"]["total"]["sends"]
     newest = directory / "checkpoint" / f"epoch-{EPOCHS:08d}"
     tensors = {"weights.safetensors", "best.safetensors", "optimizer.safetensors"}
-    ranks = {contents.rank_file(rank) for rank in range(3)}
+    ranks = {names.rank_file(rank) for rank in range(3)}
     assert {file.name for file in newest.iterdir()} == {*tensors, *ranks, "state.json", "manifest.json"}
     page = (directory / "report.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html") and 'src="http' not in page

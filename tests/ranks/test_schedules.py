@@ -53,8 +53,8 @@ def test_two_copies_of_two_parts_equal_one_process(
     backend: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SANCUS_HOME", str(tmp_path))
-    alone = train(Group(Alone()), str(prepare(GRAPH, "random", 1)), model, {})
-    folder = str(prepare(GRAPH, "random", 2))
+    alone = train(Group(Alone()), str(prepare(GRAPH, "random", 1).directory), model, {})
+    folder = str(prepare(GRAPH, "random", 2).directory)
     arguments = {"folder": folder, "model": model, "flags": {"schedule": TWO_COPIES}}
     for rank in run_ranks("tests.ranks.test_schedules:train", 4, backend=backend, **arguments):
         for record, expected in zip(rank["records"], alone["records"], strict=True):

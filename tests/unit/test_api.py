@@ -80,11 +80,11 @@ def test_an_edit_that_python_has_not_loaded_names_nothing(
     monkeypatch.syspath_prepend(tmp_path)
     spec = "package_of_a_user.mine:Mine"
     partitioner_file(package, 0)
-    first = prepare_graph(awkward_graph(), spec, 2)
+    first = prepare_graph(awkward_graph(), spec, 2).directory
     partitioner_file(package, 1)
-    assert prepare_graph(awkward_graph(), spec, 2) == first
+    assert prepare_graph(awkward_graph(), spec, 2).directory == first
     monkeypatch.delitem(sys.modules, "package_of_a_user.mine")  # as in a new process
-    assert prepare_graph(awkward_graph(), spec, 2) != first
+    assert prepare_graph(awkward_graph(), spec, 2).directory != first
 
 
 def test_the_order_of_rows_counts_from_python(tmp_path: Path) -> None:
@@ -97,16 +97,18 @@ def test_the_order_of_rows_counts_from_python(tmp_path: Path) -> None:
 
 def test_every_part_of_the_key_counts(tmp_path: Path) -> None:
     graph = awkward_graph()
-    places = [
+    found = [
         prepare_graph(graph, "random", 2),
         prepare_graph(graph, "random:seed=1", 2),
         prepare_graph(graph, "random", 3),
         prepare_graph(graph, "random", 2, "given"),
         prepare_graph(awkward_graph(nodes=24), "random", 2),
     ]
+    places = [shards.directory for shards in found]
     assert len(set(places)) == len(places)
-    assert prepare_graph(awkward_graph(), "random", 2) == places[0]
-    assert prepare("synthetic:nodes=60,classes=3", "random", 2).parent == places[0].parent, "one cache"
+    assert prepare_graph(awkward_graph(), "random", 2).directory == places[0]
+    other = prepare("synthetic:nodes=60,classes=3", "random", 2).directory
+    assert other.parent == places[0].parent, "one cache"
 
 
 # Flags of `sancus.train`

@@ -116,7 +116,7 @@ def test_shards_keep_the_asked_order_and_the_same_graph(tmp_path: Path) -> None:
 def test_the_cache_keeps_orders_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANCUS_HOME", str(tmp_path))
     folders = {
-        prepare("synthetic:nodes=60,features=4,classes=3", "random", 2, row_order=how)
+        prepare("synthetic:nodes=60,features=4,classes=3", "random", 2, row_order=how).directory
         for how in ("given", "rcm")
     }
     assert len(folders) == 2

@@ -42,7 +42,7 @@ BELOW = {
         "errors plugins kernels staleness partitioners comm codecs plans datasets models training trackers"
     ),
     "launch": "errors watch",
-    "shards": "errors plugins partitioners console graphs datasets models config",
+    "shards": "errors plugins partitioners console graphs datasets models watch config",
     "runs": (
         "errors plugins kernels metrics report staleness console comm codecs graphs plans datasets "
         "exchange models training trackers watch config launch shards"
@@ -52,7 +52,7 @@ BELOW = {
         "training config launch shards"
     ),
     "api": "errors comm graphs datasets exchange models training watch config launch shards runs",
-    "cli": "errors plugins report partitioners console comm graphs datasets config launch shards runs advise",
+    "cli": "errors plugins report partitioners console comm datasets config launch shards runs advise",
     "__init__": "errors graphs training config api",
     "__main__": "cli",
 }

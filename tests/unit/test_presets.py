@@ -17,6 +17,7 @@ from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.runs.check import check
 from sancus.training.settings import TrainingSettings
+from tests.helpers.checkpoints import write_settings
 
 PUBLISHED = {"reuse_input": False, "order": "aggregate-kept"}
 OF_PAPERS = [name for name in PRESETS if ("preset", name) in PAPERS]
@@ -162,9 +163,7 @@ OLD = {
 def test_a_run_of_before_goes_on_as_it_was(preset: str, way: str, tmp_path: Path) -> None:
     """Its record holds all settings of its version; the preset it names does not fill in others of today."""
     record = OLD[preset]
-    state = tmp_path / "run/checkpoint/epoch-00000003/state.json"
-    state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"extra": {"config": record}}))
+    write_settings(tmp_path / "run", record)
     (tmp_path / "run.json").write_text(json.dumps({"config": record}))
     place = tmp_path / ("run.json" if way == "--config" else "run")
     _, config = read_flags([way, str(place)])

@@ -24,6 +24,7 @@ from sancus.config.settings import Config, FactorSettings, LaunchSettings, Outpu
 from sancus.errors import UserError
 from sancus.plugins import summary
 from sancus.training.settings import TrainingSettings
+from tests.helpers.checkpoints import write_settings
 
 # Written out, so that a change of a field's metadata is a decision: what a resumed run may set anew …
 MAY_CHANGE = {
@@ -130,9 +131,7 @@ def test_a_run_of_a_version_before_keeps_what_it_did(tmp_path: Path) -> None:
     del old["training"]["parameters"]
     file = tmp_path / "run.json"
     file.write_text(json.dumps({"config": old, "command": "sancus train"}))
-    state = tmp_path / "run/checkpoint/epoch-00000003/state.json"
-    state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"extra": {"config": old}}))
+    write_settings(tmp_path / "run", old)
     for arguments in (["--config", str(file)], ["--resume", str(tmp_path / "run")]):
         config = read_flags(arguments)[1]
         assert (config.factors.staleness, config.training.parameters) == ("epoch-fixed:bound=3", "sum")
@@ -173,9 +172,7 @@ def test_old_flags_are_todays(old: str, new: str) -> None:
 def test_the_old_schedule_is_understood_everywhere(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     file.write_text(json.dumps({"config": {"training": {"schedule": "cosine"}}}))
-    state = tmp_path / "run/checkpoint/epoch-00000003/state.json"
-    state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"extra": {"config": {"training": {"schedule": "cosine"}}}}))
+    write_settings(tmp_path / "run", {"training": {"schedule": "cosine"}})
     typed = [["--schedule", "cosine"], ["--schedule=cosine"], ["--lr-schedule", "cosine"]]
     read = [["--config", str(file)], ["--resume", str(tmp_path / "run")]]
     for arguments in (*typed, *read):

@@ -18,10 +18,11 @@ from sancus.console.speaker import SILENT
 from sancus.exchange.state import State
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
-from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints import contents, names, reader
 from sancus.runs.saved_work import SavedWork
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
+from tests.helpers.checkpoints import write_checkpoint
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 
@@ -75,12 +76,12 @@ def test_nobody_notices_that_ranks_stopped(folder: Path, tmp_path: Path, name: s
         records = list(trainer.epochs())
         return records, trainer.exchange.crossing.decisions.as_array().tolist(), trainer.best
 
-    def first(group: Group) -> tuple[contents.Files, Path]:
+    def first(group: Group) -> tuple[reader.Files, Path]:
         trainer = trainer_of(group, folder, name, dropout)
         for record in trainer.epochs():
             if record["epoch"] == STOP - 1:
                 break
-        own = tmp_path / contents.rank_file(group.rank)
+        own = tmp_path / names.rank_file(group.rank)
         own.write_bytes(contents.pack_rank(trainer))
         state = trainer.exchange.crossing.decisions.as_array().tolist()
         return contents.pack(trainer, {"decisions": state}), own
@@ -174,15 +175,10 @@ def test_histories_of_a_version_that_sent_other_rows_start_cold(folder: Path, na
 def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:
     """What `sancus predict` takes; a damaged one is passed over."""
     for epoch in (3, 12, 7):
-        directory = tmp_path / f"epoch-{epoch:08d}"
-        directory.mkdir()
-        files = {name: f"{name} of {epoch}".encode() for name in contents.SHARED}
-        for name, content in files.items():
-            durable.write_file(directory / name, content)
-        sums = {name: durable.checksum(content) for name, content in files.items()}
-        durable.write_file(directory / durable.MANIFEST, durable.manifest_text(sums))
-    files = contents.read_newest(tmp_path) or {}
+        held = {name: f"{name} of {epoch}".encode() for name in names.SHARED}
+        write_checkpoint(tmp_path / f"epoch-{epoch:08d}", held)
+    files = reader.read_newest(tmp_path) or {}
     assert files["state.json"] == b"state.json of 12"
     (tmp_path / "epoch-00000012" / "weights.safetensors").write_bytes(b"other")
-    files = contents.read_newest(tmp_path) or {}
+    files = reader.read_newest(tmp_path) or {}
     assert files["state.json"] == b"state.json of 7"

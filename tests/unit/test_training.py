@@ -32,7 +32,7 @@ from sancus.metrics.writer import MetricsWriter
 from sancus.models import MODELS
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
-from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints import contents, durable, names, reader
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from sancus.training.node_task import NodeTask
 from sancus.training.settings import TrainingSettings
@@ -331,7 +331,7 @@ def test_without_its_own_file_a_rank_starts_cold(folder: Path, tmp_path: Path) -
     trainer = trainer_of(folder, epochs=1)
     list(trainer.epochs())
     write(trainer, tmp_path)
-    (tmp_path / "epoch-00000001" / contents.rank_file(0)).unlink()
+    (tmp_path / "epoch-00000001" / names.rank_file(0)).unlink()
     found = newest(tmp_path)
     assert found is not None and found.own is None
     assert json.loads(found.shared["state.json"])["next_epoch"] == 1
@@ -353,7 +353,7 @@ def test_a_checkpoint_that_is_there_is_not_written_again(folder: Path, tmp_path:
 def test_no_whole_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "epoch-00000001").mkdir()
     assert newest(tmp_path) is None
-    assert contents.read_newest(tmp_path) is None
+    assert reader.read_newest(tmp_path) is None
 
 
 def test_a_failed_write_leaves_the_old_checkpoints(

@@ -21,16 +21,13 @@ from safetensors.torch import save as save_tensors
 
 from sancus.errors import UserError
 from sancus.exchange.state import State
-from sancus.runs.checkpoints import durable
+from sancus.runs.checkpoints.reader import Files
 from sancus.training.evaluation import Best
 from sancus.training.trainer import Trainer
 
-SHARED = ("weights.safetensors", "best.safetensors", "optimizer.safetensors", "state.json")
-PATTERN = "epoch-*"
 RANDOM, CUDA_RANDOM = "random/cpu", "random/cuda"
 OPTIMIZER = "optimizer/"  # before the names of a rank's own
 PLAIN = "plain"
-Files = dict[str, bytes]
 
 
 def pack(trainer: Trainer, extra: Mapping[str, Any]) -> Files:
@@ -90,31 +87,6 @@ def unpack_rank(path: Path, trainer: Trainer) -> None:
     if own:
         _fill_optimizer(trainer, {name.removeprefix(OPTIMIZER): value for name, value in own.items()})
     trainer.exchange.crossing.restore(State(tensors, plain))
-
-
-def rank_file(rank: int) -> str:
-    """The name of a rank's own file."""
-    return f"rank-{rank:05d}.safetensors"
-
-
-def read_newest(folder: Path) -> Files | None:
-    """What all ranks have in common of the newest checkpoint that has it whole."""
-    checkpoints = map(read_shared, sorted(folder.glob(PATTERN), reverse=True))
-    return next((files for files in checkpoints if files is not None), None)
-
-
-def read_shared(directory: Path) -> Files | None:
-    """What all ranks have in common of a checkpoint; None where it is not whole."""
-    sums = durable.read_manifest(directory)
-    if sums is None or not set(SHARED) <= set(sums):
-        return None
-    files: Files = {}
-    for name in SHARED:
-        content = durable.read_checked(directory / name, sums[name])
-        if content is None:
-            return None
-        files[name] = content
-    return files
 
 
 def _optimizer_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:

@@ -7,17 +7,16 @@ so any flipped or missing byte is noticed; its own checksum is in it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 import xxhash
 
-MANIFEST = "manifest.json"
-PARTIAL, OLD = ".partial-", ".old-"  # beginnings of names that are no one's any more after a crash
+from sancus.runs.checkpoints.names import MANIFEST, OLD, PARTIAL, is_ours
 
 
 def checksum(content: bytes) -> str:
@@ -83,7 +82,7 @@ def retire(directory: Path) -> None:
     """Remove a directory without ever showing a part of it under its name."""
     gone = directory.with_name(f"{OLD}{directory.name}-{uuid.uuid4().hex[:8]}")
     os.rename(directory, gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    _remove(gone)
 
 
 def sweep(folder: Path, keep: str = "") -> None:
@@ -91,7 +90,16 @@ def sweep(folder: Path, keep: str = "") -> None:
     for start in (PARTIAL, OLD):
         for leftover in folder.glob(f"{start}*"):
             if leftover.name != keep:
-                shutil.rmtree(leftover, ignore_errors=True)
+                _remove(leftover)
+
+
+def _remove(directory: Path) -> None:
+    """Remove our files of a directory, and then itself; a file that somebody else put there stays."""
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            if is_ours(path.name):
+                path.unlink(missing_ok=True)
+        directory.rmdir()
 
 
 def sync_directory(directory: Path) -> None:

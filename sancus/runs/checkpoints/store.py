@@ -14,7 +14,7 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.records import broadcast_bytes, gather_json
-from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints import durable, names, reader
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class WholeCheckpoint:
     """A checkpoint to go on from: what all ranks share of it is whole."""
 
     directory: Path
-    shared: contents.Files
+    shared: reader.Files
     own: Path | None  # this rank's file; None where not all ranks have theirs
     ranks: int  # how many wrote it
     passed_over: tuple[str, ...]  # newer ones that are damaged
@@ -42,7 +42,7 @@ class Checkpoints:
         self._device = device
         self._keep = keep
 
-    def write(self, epoch: int, shared: contents.Files | None, own: bytes) -> str | None:
+    def write(self, epoch: int, shared: reader.Files | None, own: bytes) -> str | None:
         """Write the checkpoint of an epoch, all or nothing; why it could not be written, where it could not.
 
         `shared` is rank 0's. All ranks call this, and all get the same answer. Older checkpoints are only
@@ -58,13 +58,13 @@ class Checkpoints:
         rank, reason = self._group.rank, ""
         try:
             partial.mkdir(parents=True, exist_ok=True)
-            durable.write_file(partial / contents.rank_file(rank), own)
+            durable.write_file(partial / names.rank_file(rank), own)
         except OSError as error:
             reason = f"rank {rank}: {error.strerror or error}"
         records = gather_json(self._group, [reason, durable.checksum(own)], self._device)
         reason = next(filter(None, (failure for failure, _ in records)), "")
         if shared is not None and not reason:
-            sums = {contents.rank_file(place): digest for place, (_, digest) in enumerate(records)}
+            sums = {names.rank_file(place): digest for place, (_, digest) in enumerate(records)}
             try:
                 self._complete(partial, target, shared, sums)
             except OSError as error:
@@ -73,12 +73,12 @@ class Checkpoints:
         self._settle(partial, target, failed=bool(reason))
         return reason or None
 
-    def _complete(self, partial: Path, target: Path, shared: contents.Files, sums: dict[str, str]) -> None:
+    def _complete(self, partial: Path, target: Path, shared: reader.Files, sums: dict[str, str]) -> None:
         """Rank 0 writes the shared files and the manifest, and gives the checkpoint its name."""
         for name, content in shared.items():
             durable.write_file(partial / name, content)
         sums |= {name: durable.checksum(content) for name, content in shared.items()}
-        durable.write_file(partial / durable.MANIFEST, durable.manifest_text(sums))
+        durable.write_file(partial / names.MANIFEST, durable.manifest_text(sums))
         durable.publish(partial, target)
 
     def _settle(self, partial: Path, target: Path, *, failed: bool) -> None:
@@ -90,9 +90,9 @@ class Checkpoints:
         try:
             if not failed and partial.exists() and not target.exists():  # a disk without rank 0
                 durable.publish(partial, target)
-            if self._group.rank == 0 or not (target / durable.MANIFEST).exists():
+            if self._group.rank == 0 or not (target / names.MANIFEST).exists():
                 durable.sweep(self._folder)
-                for old in [] if failed else sorted(self._folder.glob(contents.PATTERN))[: -self._keep]:
+                for old in [] if failed else sorted(self._folder.glob(names.PATTERN))[: -self._keep]:
                     durable.retire(old)
         except OSError:
             pass
@@ -103,13 +103,15 @@ class Checkpoints:
         Where no checkpoint has all ranks' own files, the newest whose shared files are whole serves
         without them.
         """
-        names = None
+        newest_first = None
         if self._group.rank == 0:
-            names = [path.name for path in sorted(self._folder.glob(contents.PATTERN), reverse=True)]
-        names = json.loads(broadcast_bytes(self._group, json.dumps(names).encode(), self._device))
+            newest_first = [path.name for path in sorted(self._folder.glob(names.PATTERN), reverse=True)]
+        newest_first = json.loads(
+            broadcast_bytes(self._group, json.dumps(newest_first).encode(), self._device)
+        )
         damaged: list[str] = []
         candidates: list[WholeCheckpoint] = []
-        for name in names:
+        for name in newest_first:
             candidate = self._read(name, tuple(damaged))
             if candidate is None:
                 damaged.append(name)
@@ -123,16 +125,16 @@ class Checkpoints:
     def _read(self, name: str, passed_over: tuple[str, ...]) -> WholeCheckpoint | None:
         """One checkpoint; None where its shared files are not whole."""
         directory = self._folder / name
-        files = contents.read_shared(directory) if self._group.rank == 0 else None
+        files = reader.read_shared(directory) if self._group.rank == 0 else None
         sums = durable.read_manifest(directory) if files else None
         sums = json.loads(broadcast_bytes(self._group, json.dumps(sums).encode(), self._device))
         if sums is None:
             return None
         shared = {
             part: broadcast_bytes(self._group, files[part] if files else None, self._device)
-            for part in contents.SHARED
+            for part in names.SHARED
         }
-        mine = directory / contents.rank_file(self._group.rank)
+        mine = directory / names.rank_file(self._group.rank)
         whole = mine.name in sums and durable.read_checked(mine, sums[mine.name]) is not None
         everyone = all(gather_json(self._group, whole, self._device))
         ranks = sum(part.startswith("rank-") for part in sums)
@@ -142,7 +144,7 @@ class Checkpoints:
 def _is_whole(directory: Path, ranks: int) -> bool:
     """Whether that many ranks' files and the shared ones are as they were written; reads them all."""
     sums = durable.read_manifest(directory) or {}
-    names = {*contents.SHARED, *map(contents.rank_file, range(ranks))}
-    return names == set(sums) and all(
+    wanted = {*names.SHARED, *map(names.rank_file, range(ranks))}
+    return wanted == set(sums) and all(
         durable.read_checked(directory / name, expected) is not None for name, expected in sums.items()
     )
