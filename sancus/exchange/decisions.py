@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +17,20 @@ from sancus.errors import UserError
 from sancus.staleness.base import SEND, SKIP, Answer
 
 UNUSED = -1  # in `decisions.npz`, beside the numbers of the answers
+
+
+def pack_log(log: npt.NDArray[np.int8]) -> dict[str, Any]:
+    """A log as a shape and a short text, for JSON: a number a line took seconds in a long run."""
+    content = base64.b64encode(zlib.compress(np.ascontiguousarray(log).tobytes(), 1))
+    return {"shape": list(log.shape), "zlib": content.decode()}
+
+
+def unpack_log(packed: Mapping[str, Any] | Sequence[Any]) -> npt.NDArray[np.int8]:
+    """The log that `pack_log` packed; older checkpoints have nested lists."""
+    if not isinstance(packed, Mapping):
+        return np.array(packed, np.int8)
+    content = zlib.decompress(base64.b64decode(packed["zlib"]))
+    return np.frombuffer(content, np.int8).reshape(packed["shape"])
 
 
 class Decisions:

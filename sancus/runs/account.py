@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from sancus.comm.records import gather_json
 from sancus.config.settings import Config
+from sancus.exchange.decisions import pack_log, unpack_log
 from sancus.exchange.figures import run_log
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.state import State
@@ -140,7 +140,7 @@ class Account:
         """What a checkpoint keeps of this account; all ranks call it: the bill is gathered from them."""
         bill, job, trainer = self.bill(), self.job, self.job.trainer
         return {
-            "decisions": run_log(trainer.exchange.crossing).decisions.tolist(),
+            "decisions": pack_log(run_log(trainer.exchange.crossing).decisions),
             "communication": bill.to_dict(trainer.next_epoch - self._bill_from, job.world.size),
             "bill_from": self._bill_from,
             "seconds_total": self._seconds_before + time.perf_counter() - self._started,
@@ -161,7 +161,7 @@ class Account:
         if carried["ranks"] != self.job.world.size:
             self._bill_from = self.job.trainer.next_epoch
             return False
-        decisions = np.array(carried["decisions"], np.int8)
+        decisions = unpack_log(carried["decisions"])
         self.job.trainer.exchange.crossing.restore(State(decisions=decisions))
         self._earlier = Bill.from_dict(_without_decisions(carried["communication"]))
         self._bill_from = carried["bill_from"]
