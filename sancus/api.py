@@ -176,6 +176,7 @@ def train(
     for record in trainer.epochs():
         records.append(record)
         after_epoch(record)
+        trainer.exchange.crossing.forget()
     if trainer.best.weights:
         trainer.model.load_state_dict(trainer.best.weights)
     logits = job.gather_rows(trainer.logits())

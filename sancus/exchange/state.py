@@ -4,14 +4,13 @@
     crossing.restore(state)       # in a fresh one with the same plan, policies, codecs and ranks
 
 Histories, the copies that drift is measured by and the residuals of error feedback are all stores of payloads
-by stream; a tensor is named `store/layer.direction.owner`. What was measured epoch after epoch is a tensor
-too, a row a measurement: as text it would outgrow the header of a checkpoint's file in a long run.
+by stream; a tensor is named `store/layer.direction.owner`. Nothing of a state grows with the epochs: who sent
+when, and what was measured, is in the logs of the ranks.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,17 +25,13 @@ from sancus.exchange.decisions import Decisions
 from sancus.exchange.memory import Memory
 
 SEEN = "drift/seen"  # a store of older checkpoints
-DRIFTS, ERRORS = (
-    "log/drift",
-    "log/codec_error",
-)  # [k, 5] and [k, 6] float64: epoch, layer, side, owner, values
 
 
 @dataclass(frozen=True)
 class State:
-    """Tensors and plain values of one rank, and the log of decisions, which all ranks have in common.
+    """Tensors and plain values of one rank; of older checkpoints also the log of decisions.
 
-    Checkpoints keep the two apart, so either may be left out; what is not there is not restored.
+    What is not there is not restored.
     """
 
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -58,10 +53,9 @@ def save(memory: Memory, decisions: Decisions, agreement: Agreement, gauge: Erro
         "sent": {write_stream(stream): list(epochs) for stream, epochs in decisions.sent().items()},
         "noisy": memory.drift.noisy,
         "drift": {write_stream(stream): drift for stream, drift in agreement.drift.items()},
+        "looks": {write_stream(stream): epoch for stream, epoch in gauge.last.items()},
     }
-    tensors[DRIFTS] = _rows(agreement.record(), 5)
-    tensors[ERRORS] = _rows(gauge.record(), 6)
-    return State(tensors, plain, decisions.as_array())
+    return State(tensors, plain)
 
 
 def load(
@@ -79,8 +73,6 @@ def load(
     plain = state.plain
     memory.drift.noisy |= plain.get("noisy", False)
     for name, tensor in state.tensors.items():
-        if name in (DRIFTS, ERRORS):
-            continue
         store, _, stream = name.rpartition("/")
         if store == SEEN:
             memory.drift.noisy = True
@@ -89,33 +81,13 @@ def load(
     for stream, (first, version) in plain.get("sent", {}).items():
         decisions.restore_sent(read_stream(stream), first, version)
     agreement.drift |= {read_stream(stream): drift for stream, drift in plain.get("drift", {}).items()}
-    _load_measurements(state, agreement, gauge)
+    gauge.last |= {read_stream(stream): epoch for stream, epoch in plain.get("looks", {}).items()}
+    for epoch, stream, drift in plain.get("measured", []):
+        agreement.measured[epoch, read_stream(stream)] = drift
+    for epoch, stream, error, noise in plain.get("codec_errors", []):
+        gauge.note(read_stream(stream), epoch, Measurement(error, noise))
     if state.decisions is not None:
         decisions.restore(state.decisions)
-
-
-def _load_measurements(state: State, agreement: Agreement, gauge: ErrorGauge) -> None:
-    """Drifts and codec errors of all epochs; older checkpoints have them among the plain values."""
-    for epoch, name, drift in state.plain.get("measured", []):
-        agreement.measured[epoch, read_stream(name)] = drift
-    for epoch, name, error, noise in state.plain.get("codec_errors", []):
-        gauge.note(read_stream(name), epoch, Measurement(error, noise))
-    for (drift,), epoch, stream in _measurements(state.tensors.get(DRIFTS)):
-        agreement.measured[epoch, stream] = drift
-    for (error, noise), epoch, stream in _measurements(state.tensors.get(ERRORS)):
-        gauge.note(stream, epoch, Measurement(error, None if math.isnan(noise) else noise))
-
-
-def _rows(record: Sequence[Sequence[float | None]], columns: int) -> torch.Tensor:
-    """Measurements as a tensor `[k, columns]`, NaN for None; float64 holds every one of them exactly."""
-    rows = [[math.nan if value is None else value for value in row] for row in record]
-    return torch.tensor(rows, dtype=torch.float64).view(len(rows), columns)
-
-
-def _measurements(rows: torch.Tensor | None) -> Iterator[tuple[list[float], int, Stream]]:
-    """Values, epoch and stream of what `_rows` wrote."""
-    for epoch, layer, side, owner, *values in [] if rows is None else rows.tolist():
-        yield values, int(epoch), Stream(int(layer), DIRECTIONS[int(side)], int(owner))
 
 
 def write_stream(stream: Stream) -> str:

@@ -157,10 +157,10 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any,
             drift: Any = arrays.get("drift")
             errors: Any = arrays.get("codec_error")
     except FileNotFoundError:
-        log_arrays = read_rank_logs(path.parent / "logs")
-        source = nothing if log_arrays is None else "who sent when is taken from the logs of the ranks."
+        logs = read_rank_logs(path.parent / "logs")
+        source = nothing if logs is None else "who sent when is taken from the logs of the ranks."
         missing.append(f"decisions.npz is not there: {source}")
-        return log_arrays or (None, None, None)
+        return (None, None, None) if logs is None else (logs.decisions, logs.drift, logs.codec_error)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         missing.append(f"decisions.npz cannot be read ({error}): {nothing}")
         return None, None, None

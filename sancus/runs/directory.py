@@ -77,11 +77,11 @@ def source_of(output: OutputSettings, run: str, attempt: int) -> Path | None:
     says where.
     """
     directory = _place_of(output)
-    if directory is not None and attempt and _belongs(directory, run) and _has_checkpoint(directory):
+    if directory is not None and attempt and _belongs(directory, run) and has_checkpoint(directory):
         return directory
     if output.automatic:
         assert output.out is not None
-        return output.out if _has_checkpoint(output.out) else None
+        return output.out if has_checkpoint(output.out) else None
     return output.resume
 
 
@@ -149,7 +149,8 @@ def _belongs(directory: Path, run: str) -> bool:
         return False
 
 
-def _has_checkpoint(directory: Path) -> bool:
+def has_checkpoint(directory: Path) -> bool:
+    """Whether there is anything that a run could go on from."""
     return any((directory / CHECKPOINTS).glob("epoch-*"))
 
 
