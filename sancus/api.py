@@ -12,6 +12,7 @@ mpiexec or srun, a program is one rank; started by hand it is the only one.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -35,9 +36,9 @@ from sancus.graphs.order import RowOrder
 from sancus.graphs.shards import Shard, open_shard
 from sancus.launch.backend import choose_backend
 from sancus.launch.world import ALONE, World, detect
-from sancus.models.build import Model
+from sancus.models.build import Model, check_model
 from sancus.runs import build
-from sancus.runs.check import check_cuda
+from sancus.runs.check import check_cuda, check_plugins
 from sancus.runs.layout import parts_needed
 from sancus.runs.predict import score
 from sancus.shards.cache import prepare_graph
@@ -70,7 +71,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Result:
-    """What a training run found; the same on all ranks, but for `logits`."""
+    """What a training run found; the same on all ranks, but for `logits`.
+
+    A score that is undefined, such as ROC-AUC without a positive label, is NaN.
+    """
 
     val: float  # score at the best validation epoch
     test: float  # test score at that epoch
@@ -159,6 +163,8 @@ def train(
             f"ranks={run_config.launch.ranks}, but this program runs as {world.size}; "
             f"start it with torchrun --nproc-per-node {run_config.launch.ranks}"
         )
+    check_plugins(run_config)
+    check_model(model)
     if run_config.launch.device == "cuda":
         check_cuda()
     backend = choose_backend(run_config.factors.backend, detect(os.environ), run_config.launch.device)
@@ -182,7 +188,8 @@ def train(
     logits = job.gather_rows(trainer.logits())
     best = trainer.best
     scores = None if logits is None else logits.cpu().numpy()
-    return Result(best.val, best.test, best.epoch, trainer.task.metric, records, trainer.model, scores)
+    val, test = (math.nan if value is None else value for value in (best.val, best.test))
+    return Result(val, test, best.epoch, trainer.task.metric, records, trainer.model, scores)
 
 
 def _watch(world: World, timeout: float) -> Watch:

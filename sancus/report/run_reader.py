@@ -7,7 +7,6 @@ through `section`, `number` and `numbers`, which answer "nothing" where a file h
 from __future__ import annotations
 
 import json
-import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ SECTIONS = (
     "cache",
     "memory",
 )
+LARGEST = 1e30
 # Figures of an epoch that charts are made of; an older version may not have written all of them.
 EPOCH_KEYS = (
     "loss",
@@ -85,10 +85,14 @@ def section(data: Any, *names: str) -> dict[str, Any]:
 
 
 def number(value: Any) -> float | None:
-    """`value` if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """`value` if it is a number that a run can have measured, else None.
+
+    What is larger than `LARGEST` is damage, and what is nearer to 0 than its inverse is 0: sums, squares and
+    ratios of what is left are finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         return None
-    return value
+    return 0.0 if abs(value) < 1 / LARGEST else value
 
 
 def numbers(value: Any) -> list[float | None]:
@@ -107,7 +111,7 @@ def _read_run(path: Path, missing: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         missing.append("run.json is not there: settings, result and bill are unknown.")
         return {}
-    except ValueError as error:
+    except (ValueError, OSError, RecursionError) as error:
         missing.append(f"run.json cannot be read ({error}): settings, result and bill are unknown.")
         return {}
     if not isinstance(run, dict):
@@ -124,6 +128,9 @@ def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
         missing.append("metrics.jsonl is not there: there are no curves.")
+        return []
+    except OSError as error:
+        missing.append(f"metrics.jsonl cannot be read ({error}): there are no curves.")
         return []
     by_epoch: dict[float, dict[str, Any]] = {}
     bad: list[int] = []
@@ -178,5 +185,5 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any,
 def _read_line(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

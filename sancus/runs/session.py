@@ -112,7 +112,12 @@ class Session:
         try:
             self.writer = MetricsWriter(self.out / directory.METRICS_FILE, self.job.trainer.next_epoch)
             if self.writer.left_out:
-                self.warn(f"metrics.jsonl: {self.writer.left_out} damaged lines are left out")
+                lines = (
+                    "1 damaged line is"
+                    if self.writer.left_out == 1
+                    else f"{self.writer.left_out} damaged lines are"
+                )
+                self.warn(f"{directory.METRICS_FILE}: {lines} left out")
             if not (self.out / directory.RUN_FILE).exists():
                 directory.write_json(self.out / directory.RUN_FILE, self.account.beginning())
         except OSError as error:

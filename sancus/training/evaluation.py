@@ -33,16 +33,16 @@ class Evaluation:
 
 @dataclass
 class Best:
-    """The best validation epoch so far, and the weights it had."""
+    """The best validation epoch so far, and the weights it had; the last one where no score is defined."""
 
     epoch: int = -1
-    val: float = -1.0
-    test: float = -1.0
+    val: float | None = None  # None: undefined, such as ROC-AUC without a positive label
+    test: float | None = None
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def better(self, epoch: int, val: float | None, test: float | None, model: nn.Module) -> Best:
-        """The best one after another epoch was scored; itself where that was not better, or not scored."""
-        if val is None or test is None or val <= self.val:
+        """The best one after another epoch was scored; itself where that was not better."""
+        if self.epoch >= 0 and self.val is not None and (val is None or val <= self.val):
             return self
         weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         return Best(epoch, val, test, weights)

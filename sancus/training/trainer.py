@@ -87,8 +87,8 @@ class Trainer:
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
             self.figures = self._figures_of_epoch(loss) | measured(lap)
             record = self._agree(epoch, score, evaluated=evaluated)
-            val, test = record["val"], record["test"]
-            self.best = self.best.better(epoch, val, test, self.model)
+            if evaluated:
+                self.best = self.best.better(epoch, record["val"], record["test"], self.model)
             self.next_epoch = epoch + 1
             yield record
         self.exchange.crossing.drain()

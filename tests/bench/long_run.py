@@ -2,9 +2,9 @@
 
 Two processes train on a tiny graph under a policy that measures drift and a codec whose errors are looked at,
 with a checkpoint every 100 epochs, so that whatever grows with the epochs grows as fast as it can. Printed
-are, after 1 000, 10 000 and all epochs: the largest resident memory of a rank, the time of a checkpoint (median
-of the last ten) and its size; at last the memory when all is written, the report included. docs/faults.md has
-the table.
+are, after 1 000, 10 000 and all epochs: the largest resident memory of a rank, the time of a checkpoint
+(median of the last ten) and its size; at last the memory when all is written, the report included.
+docs/faults.md has the table.
 """
 
 from __future__ import annotations
