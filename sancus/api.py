@@ -36,9 +36,9 @@ from sancus.graphs.order import RowOrder
 from sancus.graphs.shards import Shard, open_shard
 from sancus.launch.backend import choose_backend
 from sancus.launch.world import ALONE, World, detect
-from sancus.models.build import Model, check_model
+from sancus.models.build import Model
 from sancus.runs import build
-from sancus.runs.check import check_cuda, check_plugins
+from sancus.runs.check import check_cuda, check_model, check_plugins
 from sancus.runs.layout import parts_needed
 from sancus.runs.predict import score
 from sancus.shards.cache import prepare_graph

@@ -93,18 +93,19 @@ def try_spec(name: str, spec: str) -> None:
     parsed = parse(name, kind.table, spec)
     own = parsed.name not in kind.table
     if kind.tried == "made":
-        _has_methods(name, spec, build(name, kind.table, spec))
+        has_methods(name, spec, build(name, kind.table, spec))
     elif kind.tried == "settings" and (parsed.settings or own):
         target = load(name, parsed)
         settings = settings_of(name, parsed, kind.fills(target))
         _check(f"{name} {spec!r}", target, settings)
         if own and kind.fills is NOTHING:
-            _has_methods(name, spec, build(name, kind.table, spec))
+            has_methods(name, spec, build(name, kind.table, spec))
         elif own and isinstance(target, type):
-            _has_methods(name, spec, target)
+            has_methods(name, spec, target)
 
 
-def _has_methods(name: str, spec: str, subject: object) -> None:
+def has_methods(name: str, spec: str, subject: object) -> None:
+    """Refuse an object, or a class, of a kind that lacks a method of it."""
     methods = KINDS[name].methods
     missing = missing_method(subject, methods)
     if missing is not None:

@@ -11,7 +11,7 @@ from sancus.errors import UserError
 from sancus.models import MODELS
 from sancus.models.contract import construct, filled_arguments
 from sancus.models.settings import ModelSettings
-from sancus.plugins import load, missing_method, parse, settings_of
+from sancus.plugins import load, parse, settings_of
 
 Model = str | nn.Module | Callable[..., nn.Module]
 
@@ -19,13 +19,6 @@ Model = str | nn.Module | Callable[..., nn.Module]
 def find_model(model: Model) -> nn.Module | Callable[..., Any]:
     """The class of a spec; a class or a finished module as it is."""
     return load("model", parse("model", MODELS, model)) if isinstance(model, str) else model
-
-
-def check_model(model: Model | None) -> None:
-    """Refuse a class or a module without a `forward` of its own; what a spec names is checked as a plug-in."""
-    if isinstance(model, nn.Module | type) and missing_method(model, ["forward"]):
-        name = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise UserError(f"model {name!r} has no method forward; a model must have forward")
 
 
 def make_model(model: Model, features: int, classes: int, settings: ModelSettings) -> nn.Module:

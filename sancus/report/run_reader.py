@@ -7,6 +7,7 @@ through `section`, `number` and `numbers`, which answer "nothing" where a file h
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ SECTIONS = (
     "cache",
     "memory",
 )
-LARGEST = 1e30
+LARGEST, LARGEST_LOSS = 1e30, 1e300
 # Figures of an epoch that charts are made of; an older version may not have written all of them.
 EPOCH_KEYS = (
     "loss",
@@ -84,15 +85,20 @@ def section(data: Any, *names: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def number(value: Any) -> float | None:
+def number(value: Any, largest: float = LARGEST) -> float | None:
     """`value` if it is a number that a run can have measured, else None.
 
-    What is larger than `LARGEST` is damage, and what is nearer to 0 than its inverse is 0: sums, squares and
-    ratios of what is left are finite.
+    What is beyond `largest` is damage, and what is nearer to 0 than its inverse is 0: sums, squares and
+    ratios of what is left are finite. Only a loss is larger now and then.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= largest:
         return None
-    return 0.0 if abs(value) < 1 / LARGEST else value
+    return 0.0 if abs(value) < 1 / largest else value
+
+
+def loss_of(epoch: dict[str, Any]) -> float | None:
+    """The loss of an epoch, where it is finite."""
+    return number(epoch.get("loss"), LARGEST_LOSS)
 
 
 def numbers(value: Any) -> list[float | None]:
@@ -124,25 +130,23 @@ def _read_run(path: Path, missing: list[str]) -> dict[str, Any]:
 
 
 def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
+    by_epoch: dict[float, dict[str, Any]] = {}
+    bad: list[int] = []
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+            for place, line in enumerate(lines, start=1):
+                epoch = _read_line(line)
+                key = number(epoch.get("epoch"))
+                if key is not None:
+                    by_epoch[key] = epoch
+                elif line.strip():
+                    bad.append(place)
     except FileNotFoundError:
         missing.append("metrics.jsonl is not there: there are no curves.")
         return []
     except OSError as error:
         missing.append(f"metrics.jsonl cannot be read ({error}): there are no curves.")
         return []
-    by_epoch: dict[float, dict[str, Any]] = {}
-    bad: list[int] = []
-    for place, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        epoch = _read_line(line)
-        key = number(section(epoch).get("epoch"))
-        if key is None:
-            bad.append(place)
-        else:
-            by_epoch[key] = section(epoch)
     if bad:
         which = f"line {bad[0]} is" if len(bad) == 1 else f"{len(bad)} lines, the first of them {bad[0]}, are"
         missing.append(f"metrics.jsonl: {which} not a complete record and left out.")
@@ -182,8 +186,9 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any,
     return decisions, drift, errors
 
 
-def _read_line(line: str) -> Any:
+def _read_line(line: str) -> dict[str, Any]:
+    """The record of a line, or an empty one. A long run has many, so equal names are kept once."""
     try:
-        return json.loads(line)
+        return {sys.intern(name): value for name, value in section(json.loads(line)).items()}
     except (ValueError, RecursionError):
-        return None
+        return {}

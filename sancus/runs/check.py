@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sancus.config.kinds import try_spec
+from sancus.config.kinds import has_methods, try_spec
 from sancus.config.presets import PRESETS
 from sancus.config.settings import Config, FactorSettings
 from sancus.datasets.open import check_source
@@ -44,6 +44,15 @@ def check_plugins(config: Config) -> None:
     for kind, spec in config.specs():
         if spec not in KNOWN:
             try_spec(kind, spec)
+
+
+def check_model(model: object) -> None:
+    """Refuse the model that a program gave, a spec, a class or a module, where it has no `forward`."""
+    if isinstance(model, str):
+        try_spec("model", model)
+    elif isinstance(model, type) or callable(getattr(model, "parameters", None)):
+        name = model.__name__ if isinstance(model, type) else type(model).__name__
+        has_methods("model", name, model)
 
 
 def check_memory_of_draws(factors: FactorSettings, plan: object) -> None:

@@ -74,7 +74,7 @@ CASES = {
 def test_the_command_names_plug_in_and_method(kind: str, tmp_path: Path) -> None:
     flag, name, method = CASES[kind]
     spec = f"{__name__}:{name}"
-    words = ("train", "synthetic:nodes=60", "--ranks", "2", "--out", tmp_path / "run", f"--{flag}", spec)
+    words = ("train", "synthetic", "--ranks", "2", "--out", tmp_path / "run", f"--{flag}", spec)
     result = run(*words)
     assert result.code == 2 and result.err.count("\n") == 1, result
     assert f"sancus: {kind} '{spec}' has no method {method}; a {kind} must have" in result.err, result

@@ -25,7 +25,7 @@ def test_room_for_temporary_files_is_asked_for_beforehand(error: OSError) -> Non
     check_temporary_space()
     with (
         mock.patch.object(tempfile, "TemporaryFile", side_effect=error),
-        pytest.raises(UserError, match="no room for temporary files.*free space or set TMPDIR") as caught,
+        pytest.raises(UserError, match=r"no room for temporary files.*free space or set TMPDIR") as caught,
     ):
         check_temporary_space()
     assert "\n" not in str(caught.value)

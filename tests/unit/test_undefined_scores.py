@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -26,9 +27,10 @@ FLAGS = ("--metric", "roc-auc", "--epochs", "3", "--hidden", "4", "--ranks", "1"
 def one_sided(*splits: str) -> Graph:
     """Two labels a node; in these splits no node has any of them."""
     graph = awkward_graph(multilabel=True)
+    labels = graph.labels.copy()
     for split in splits:
-        graph.labels[getattr(graph, f"{split}_mask")] = False
-    return graph
+        labels[getattr(graph, f"{split}_mask")] = False
+    return dataclasses.replace(graph, labels=labels)
 
 
 @pytest.fixture
