@@ -53,7 +53,7 @@ def test_files_and_words_say_undefined(data: Path, tmp_path: Path) -> None:
     assert "val undefined  test undefined" in result.out, result
     result = run("report", out)
     assert result.code == 0 and "undefined" in (out / "report.html").read_text(), result
-    again = run("train", data, *FLAGS, "--resume", out, "--epochs", "4")
+    again = run("train", data, "--resume", out, "--epochs", "4")
     assert again.code == 0 and read_run(out)["result"]["best_epoch"] == 3, again
 
 
