@@ -201,7 +201,7 @@ def figures(record: Record) -> list[str]:
 
     words = [f"loss {value('loss'):.4f}"]
     if any(record.get(split) is not None for split in ("train", "val", "test")):
-        words += [f"{split} {_score(record.get(split))}" for split in ("val", "test")]
+        words += [f"{split} {_score(record[split])}" for split in ("val", "test") if split in record]
     words.append(bytes_text(value("wire_bytes") + value("agreement_bytes") + value("parameter_bytes")))
     decisions = value("sends") + value("skips")
     if value("skips"):
