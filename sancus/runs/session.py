@@ -24,7 +24,7 @@ from sancus.runs.account import Account, Request
 from sancus.runs.build import Job
 from sancus.runs.codec_warning import CodecWarning
 from sancus.runs.logs import RankLog, note_end, open_log
-from sancus.runs.results import Results, gather_results
+from sancus.runs.outcome import Outcome, gather_outcome
 from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
 from sancus.trackers.base import Guarded
@@ -195,13 +195,13 @@ class Session:
     def _finish(self) -> dict[str, Any] | None:
         """The results, then the last checkpoint, then the report: none of them can cost what comes before."""
         carried = self.account.carried()
-        results = gather_results(self.job, self.account, self.streams)
-        trouble = self._attempt(lambda out: self._write_results(out, results))
+        outcome = gather_outcome(self.job, self.account, self.streams)
+        trouble = self._attempt(lambda out: self._write_results(out, outcome))
         saved = self._save(carried)
         trouble = trouble or self._attempt(write_report)
         if trouble is not None:
             raise self._unfinished(trouble, saved=saved)
-        return None if results is None else results.run
+        return None if outcome is None else outcome.run
 
     def _attempt(self, action: Callable[[Path], object]) -> OSError | None:
         """Let rank 0 write something into the run's directory; why it could not."""
@@ -212,11 +212,11 @@ class Session:
             return error
         return None
 
-    def _write_results(self, out: Path, results: Results | None) -> None:
-        assert results is not None and self.writer is not None
-        results.write(out)
+    def _write_results(self, out: Path, outcome: Outcome | None) -> None:
+        assert outcome is not None and self.writer is not None
+        outcome.write(out)
         self.writer.close()
-        self.tracker.finish(results.run)
+        self.tracker.finish(outcome.run)
 
     def _unfinished(self, trouble: OSError, *, saved: bool) -> UserError:
         """The error of a run whose last files cannot be written, with what can be done about it."""

@@ -3,8 +3,8 @@
 Two processes train on a tiny graph under a policy that measures drift and a codec whose errors are looked at,
 with a checkpoint every 20 epochs, so that whatever grows with the epochs grows as fast as it can. Printed
 are, after 1 000, 10 000 and all epochs: the largest resident memory of a rank, the time of a checkpoint
-(least of the last 50, since other work slows some of them) and its size; at last the memory when all is written, the report included.
-docs/faults.md has the table.
+(least of the last 50, since other work slows some of them) and its size; at last the memory when all is
+written, the report included. docs/faults.md has the table.
 """
 
 from __future__ import annotations

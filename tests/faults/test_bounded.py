@@ -16,7 +16,7 @@ from sancus.comm.group import Group
 from sancus.errors import UserError
 from sancus.exchange.crossing import Crossing
 from sancus.runs.checkpoints import contents, durable
-from sancus.runs.results import Results
+from sancus.runs.outcome import Outcome
 from sancus.runs.stream_log import StreamLog
 from sancus.training.trainer import Trainer
 from tests.faults.sessions import GRAPH, newest, train
@@ -202,7 +202,7 @@ def test_resume_is_advised_only_where_there_is_a_checkpoint(
     full = OSError(28, "No space left on device")
     write = durable.write_file if checkpoint else mock.Mock(side_effect=full)
     with (
-        mock.patch.object(Results, "write", side_effect=full),
+        mock.patch.object(Outcome, "write", side_effect=full),
         mock.patch.object(durable, "write_file", write),
         pytest.raises(UserError) as caught,
     ):

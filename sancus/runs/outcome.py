@@ -20,7 +20,7 @@ from sancus.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class Results:
+class Outcome:
     """The contents of the last files."""
 
     run: dict[str, Any]
@@ -34,7 +34,7 @@ class Results:
         directory.write_json(out / directory.RUN_FILE, self.run)
 
 
-def gather_results(job: Job, account: Account, log: StreamLog | None) -> Results | None:
+def gather_outcome(job: Job, account: Account, log: StreamLog | None) -> Outcome | None:
     """The results of a run, on rank 0; None elsewhere. All ranks call it."""
     trainer = job.trainer
     logits = job.gather_rows(_logits_of_best(trainer))
@@ -47,7 +47,7 @@ def gather_results(job: Job, account: Account, log: StreamLog | None) -> Results
     arrays = arrays_of(rows, trainer.next_epoch, trainer.exchange.group.size)
     errors = {"codec_error": arrays.codec_error, "codec_noise": arrays.codec_noise}
     prediction = trainer.task.predictions(logits).cpu().numpy()
-    return Results(account.describe(bill, memory, errors), prediction, arrays)
+    return Outcome(account.describe(bill, memory, errors), prediction, arrays)
 
 
 def _rows_of_all(job: Job, log: StreamLog | None) -> Rows:
