@@ -213,9 +213,11 @@ class Session:
         return None
 
     def _write_results(self, out: Path, outcome: Outcome | None) -> None:
-        assert outcome is not None and self.writer is not None
+        writer = self.writer
+        assert outcome is not None and writer is not None
         outcome.write(out)
-        self.writer.close()
+        self.writer = None
+        writer.close()
         self.tracker.finish(outcome.run)
 
     def _unfinished(self, trouble: OSError, *, saved: bool) -> UserError:
