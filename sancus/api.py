@@ -12,6 +12,7 @@ by torchrun, mpiexec or srun, a program is one rank; started by hand it is the o
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -37,7 +38,7 @@ from sancus.launch.backend import choose_backend
 from sancus.launch.world import ALONE, World, detect
 from sancus.models.build import Model
 from sancus.runs import build
-from sancus.runs.check import check_cuda
+from sancus.runs.check import check_cuda, check_model, check_plugins
 from sancus.runs.layout import parts_needed
 from sancus.runs.predict import score
 from sancus.shards.cache import Telling, prepare_graph
@@ -71,7 +72,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Result:
-    """What a training run found; the same on all ranks, but for `logits`."""
+    """What a training run found; the same on all ranks, but for `logits`.
+
+    A score that is undefined, such as ROC-AUC without a positive label, is NaN.
+    """
 
     val: float  # score at the best validation epoch
     test: float  # test score at that epoch
@@ -160,6 +164,8 @@ def train(
             f"ranks={run_config.launch.ranks}, but this program runs as {world.size}; "
             f"start it with torchrun --nproc-per-node {run_config.launch.ranks}"
         )
+    check_plugins(run_config)
+    check_model(model)
     if run_config.launch.device == "cuda":
         check_cuda()
     backend = choose_backend(run_config.factors.backend, detect(os.environ), run_config.launch.device)
@@ -176,12 +182,14 @@ def train(
     for record in trainer.epochs():
         records.append(record)
         after_epoch(record)
+        trainer.exchange.crossing.forget()
     if trainer.best.weights:
         trainer.model.load_state_dict(trainer.best.weights)
     logits = job.gather_rows(trainer.logits())
     best = trainer.best
     scores = None if logits is None else logits.cpu().numpy()
-    return Result(best.val, best.test, best.epoch, trainer.task.metric, records, trainer.model, scores)
+    val, test = (math.nan if value is None else value for value in (best.val, best.test))
+    return Result(val, test, best.epoch, trainer.task.metric, records, trainer.model, scores)
 
 
 def _watch(world: World, timeout: float) -> Watch:

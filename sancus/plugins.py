@@ -191,6 +191,18 @@ def build(kind: str, table: Table, text: str, **internal: Any) -> Any:
         raise UserError(f"{kind} {text!r}: {type(error).__name__}: {error}") from error
 
 
+def missing_method(subject: Any, methods: typing.Iterable[str]) -> str | None:
+    """The first of the methods that an object, or a class, does not have.
+
+    A `torch.nn.Module` without a `forward` of its own has one that always fails.
+    """
+    for name in methods:
+        method = getattr(subject, name, None)
+        if not callable(method) or getattr(method, "__name__", "") == "_forward_unimplemented":
+            return name
+    return None
+
+
 def summary(target: str) -> str:
     """First line of a plug-in's docstring, for `sancus list`; read without importing it."""
     import ast

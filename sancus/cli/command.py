@@ -25,6 +25,7 @@ from sancus.launch.exit_codes import (
     exit_code,
 )
 from sancus.launch.interrupt import Stopped
+from sancus.launch.space import is_full
 from sancus.launch.spawn import RanksNeeded, spawn
 
 LAUNCHER = "sancus.cli.local_ranks"  # the module that a command with several ranks becomes
@@ -63,6 +64,10 @@ def run_verbs(app: App) -> None:
         leave(exit_code(stop.number), str(stop))
     except KeyboardInterrupt:
         leave(EXIT_INTERRUPTED, INTERRUPTED)
+    except OSError as error:
+        if is_full(error):
+            leave(EXIT_USER, _full(error))
+        leave(EXIT_FAILED, "failed with the error above", traceback.format_exc())
     except MemoryError as error:
         leave(EXIT_FAILED, f"out of memory: {error or 'no more can be had'}; see sancus estimate")
     except Exception:
@@ -76,6 +81,12 @@ def _obey(app: App) -> RanksNeeded | None:
     except RanksNeeded as needed:
         return needed.with_traceback(None)  # what the verb has loaded is freed
     return None
+
+
+def _full(error: OSError) -> str:
+    """The line that tells a user where there is no space, as far as that is known."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}; free space, or set TMPDIR to a folder that has some"
 
 
 def _mistyped(error: cyclopts.CycloptsError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ def print_line(line: str) -> None:
     print(line, flush=True)
 
 
+def score_text(score: float | None) -> str:
+    """Four decimals, or `undefined`: None in files, NaN in Python."""
+    return "undefined" if score is None or math.isnan(score) else f"{score:.4f}"
+
+
 def print_result(run: dict[str, Any], directory: Path, *, verbose: bool) -> None:
     """The last lines of a run: the bill, the score, and where the files are."""
     from sancus.report.summary import bill, breakdown
@@ -28,7 +34,7 @@ def print_result(run: dict[str, Any], directory: Path, *, verbose: bool) -> None
         print_table(breakdown(run))
     result = run["result"]
     print_line(
-        f"test {result['metric']} {result['test']:.4f} at the best validation epoch "
-        f"({result['best_epoch'] + 1} of {result['epochs']}, val {result['val']:.4f})"
+        f"test {result['metric']} {score_text(result['test'])} at the best validation epoch "
+        f"({result['best_epoch'] + 1} of {result['epochs']}, val {score_text(result['val'])})"
     )
     print_line(f"files in {directory}; open {directory / 'report.html'}")

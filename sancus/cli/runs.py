@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sancus.cli.printing import print_line
+from sancus.cli.printing import print_line, score_text
 from sancus.cli.train import read_flags
 from sancus.errors import UserError
 from sancus.launch.backend import choose_backend
@@ -59,7 +59,7 @@ def evaluate(run_dir: Path, /, *, data: str | None = None, ranks: int | None = N
     """
     prediction = _prediction(run_dir, data, ranks)
     if prediction is not None and prediction.arrays:
-        scores = "  ".join(f"{split} {value:.4f}" for split, value in prediction.scores.items())
+        scores = "  ".join(f"{split} {score_text(value)}" for split, value in prediction.scores.items())
         print_line(f"{prediction.metric}  {scores}")
 
 

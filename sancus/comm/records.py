@@ -1,4 +1,4 @@
-"""Small records of all ranks, on all ranks: JSON in fixed-shape gathers, no pickles."""
+"""Records of all ranks, on all ranks: bytes or JSON in fixed-shape gathers, no pickles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from sancus.comm.ledger import Entry
 
 
 def gather_json(group: Group, record: Any, device: torch.device) -> list[Any]:
-    """Every rank's record `[p]`, on all ranks: a gather of lengths, then one of padded text."""
-    text = json.dumps(record).encode()
-    lengths = group.all_gather(torch.tensor([len(text)], dtype=torch.int64, device=device)).flatten()
+    """Every rank's record `[p]`, on all ranks."""
+    return [json.loads(text) for text in gather_bytes(group, json.dumps(record).encode(), device)]
+
+
+def gather_bytes(group: Group, content: bytes, device: torch.device) -> list[bytes]:
+    """Every rank's content `[p]`, on all ranks: a gather of lengths, then one of padded bytes."""
+    lengths = group.all_gather(torch.tensor([len(content)], dtype=torch.int64, device=device)).flatten()
     padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
-    padded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    if content:
+        padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
     everyone = group.all_gather(padded.to(device)).cpu()
-    return [
-        json.loads(bytes(row[:length].tolist()))
-        for row, length in zip(everyone, lengths.tolist(), strict=True)
-    ]
+    return [row[:length].numpy().tobytes() for row, length in zip(everyone, lengths.tolist(), strict=True)]
 
 
 def broadcast_bytes(group: Group, content: bytes | None, device: torch.device) -> bytes:

@@ -19,7 +19,7 @@ from sancus.models import MODELS
 from sancus.models.contract import filled_arguments
 from sancus.partitioners import PARTITIONERS
 from sancus.plans import AUTO, PLANS
-from sancus.plugins import Table, build, choices, load, parse, settings_of
+from sancus.plugins import Table, build, choices, load, missing_method, parse, settings_of
 from sancus.staleness import POLICIES
 from sancus.trackers import TRACKERS
 from sancus.training import SCHEDULES
@@ -46,18 +46,19 @@ class Kind:
     own: bool = True  # whether a user may bring a class: package.module:Class or file.py:Class
     tried: Literal["made", "settings", "no"] = "settings"
     """How a spec is tried before a run: an object is made, its settings are read, or it may fail later."""
+    methods: tuple[str, ...] = ()  # that a class of a user's must have
 
 
 # kind, as users call it in messages and `sancus list` -> all that there is to know of it
 KINDS: dict[str, Kind] = {
-    "partitioner": Kind(PARTITIONERS, ("partitioner",), tried="made"),
+    "partitioner": Kind(PARTITIONERS, ("partitioner",), tried="made", methods=("assign",)),
     "plan": Kind(PLANS, ("plan",), _fills("operator", "bench"), words=(AUTO,)),
-    "policy": Kind(POLICIES, ("staleness", "backward"), tried="made"),
-    "codec": Kind(CODECS, ("codec", "backward_codec")),
+    "policy": Kind(POLICIES, ("staleness", "backward"), tried="made", methods=("decide",)),
+    "codec": Kind(CODECS, ("codec", "backward_codec"), methods=("wire", "encode", "decode")),
     "backend": Kind(BACKENDS, ("backend",), words=("auto",), own=False),
-    "kernel": Kind(KERNELS, ("kernel",)),
-    "schedule": Kind(SCHEDULES, ("schedule",)),
-    "model": Kind(MODELS, ("model",), filled_arguments),
+    "kernel": Kind(KERNELS, ("kernel",), methods=("prepare", "multiply", "accumulate")),
+    "schedule": Kind(SCHEDULES, ("schedule",), methods=("layout", "train_epoch")),
+    "model": Kind(MODELS, ("model",), filled_arguments, methods=("forward",)),
     "data": Kind(READERS),
     "tracker": Kind(TRACKERS, ("track",), _fills("directory", "config"), tried="no"),
 }
@@ -84,15 +85,31 @@ def check_specs(settings: object) -> None:
 
 
 def try_spec(name: str, spec: str) -> None:
-    """Refuse settings of a plug-in that it does not have or cannot take, before a run starts."""
+    """Refuse a plug-in that cannot take its settings or lacks a method, before a run starts.
+
+    Of a user's own an object is made, where no run is needed for it; else its class is looked at.
+    """
     kind = KINDS[name]
     parsed = parse(name, kind.table, spec)
+    own = parsed.name not in kind.table
     if kind.tried == "made":
-        build(name, kind.table, spec)
-    elif kind.tried == "settings" and (parsed.settings or parsed.name not in kind.table):
+        has_methods(name, spec, build(name, kind.table, spec))
+    elif kind.tried == "settings" and (parsed.settings or own):
         target = load(name, parsed)
         settings = settings_of(name, parsed, kind.fills(target))
         _check(f"{name} {spec!r}", target, settings)
+        if own and kind.fills is NOTHING:
+            has_methods(name, spec, build(name, kind.table, spec))
+        elif own and isinstance(target, type):
+            has_methods(name, spec, target)
+
+
+def has_methods(name: str, spec: str, subject: object) -> None:
+    """Refuse an object, or a class, of a kind that lacks a method of it."""
+    methods = KINDS[name].methods
+    missing = missing_method(subject, methods)
+    if missing is not None:
+        raise UserError(f"{name} {spec!r} has no method {missing}; a {name} must have {', '.join(methods)}")
 
 
 def _check(what: str, target: type[Any], settings: Mapping[str, Any]) -> None:

@@ -188,6 +188,11 @@ class Pace:
         return seconds_text((now - start) / (epoch - first) * (epochs - 1 - epoch))
 
 
+def _score(value: float | None) -> str:
+    """A score of an epoch that was evaluated; ROC-AUC without a positive label is undefined."""
+    return "undefined" if value is None else f"{value:.4f}"
+
+
 def figures(record: Record) -> list[str]:
     """An epoch in a few words: loss, scores, all bytes, share skipped, age, and where the seconds went."""
 
@@ -195,7 +200,8 @@ def figures(record: Record) -> list[str]:
         return record.get(name) or 0.0
 
     words = [f"loss {value('loss'):.4f}"]
-    words += [f"{split} {record[split]:.4f}" for split in ("val", "test") if record.get(split) is not None]
+    if any(record.get(split) is not None for split in ("train", "val", "test")):
+        words += [f"{split} {_score(record[split])}" for split in ("val", "test") if split in record]
     words.append(bytes_text(value("wire_bytes") + value("agreement_bytes") + value("parameter_bytes")))
     decisions = value("sends") + value("skips")
     if value("skips"):

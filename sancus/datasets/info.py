@@ -115,17 +115,11 @@ def oddities(graph: Graph, facts: Facts) -> list[str]:
 
 def _label_oddities(graph: Graph) -> list[str]:
     lines = []
-    if graph.multilabel:
-        in_train, anywhere = graph.labels[graph.train_mask].any(axis=0), graph.labels.any(axis=0)
-    else:
-        labels = graph.labels
-        in_train = np.bincount(labels[graph.train_mask], minlength=graph.classes) > 0
-        anywhere = np.bincount(labels[labels >= 0], minlength=graph.classes) > 0
-    if not anywhere.all():
-        lines.append(f"{int((~anywhere).sum())} of {graph.classes} classes have no node")
-    count = int((anywhere & ~in_train).sum())
-    if count:
-        lines.append(f"{count} classes have no training node: they cannot be learned")
+    in_train, anywhere = len(_sizes_of_classes(graph, graph.train_mask)), len(_sizes_of_classes(graph))
+    if anywhere < graph.classes:
+        lines.append(f"{graph.classes - anywhere} of {graph.classes} classes have no node")
+    if in_train < anywhere:
+        lines.append(f"{anywhere - in_train} classes have no training node: they cannot be learned")
     for split, mask in masks_of(graph).items():
         alone = int((isolated(graph) & mask).sum())
         if alone > MANY * mask.sum():
@@ -174,11 +168,18 @@ def _mutual_share(graph: Graph) -> float:
 
 
 def _class_sizes(graph: Graph) -> str:
-    labels = graph.labels
-    sizes = (
-        labels.sum(axis=0) if graph.multilabel else np.bincount(labels[labels >= 0], minlength=graph.classes)
-    )
-    return f"{int(sizes.min()):,} to {int(sizes.max()):,}"
+    sizes = _sizes_of_classes(graph)
+    least = sizes.min(initial=graph.nodes) if len(sizes) == graph.classes else 0
+    return f"{int(least):,} to {int(sizes.max(initial=0)):,}"
+
+
+def _sizes_of_classes(graph: Graph, mask: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
+    """Nodes, of a split or all, of each class that has any; a graph may name more classes than fit memory."""
+    labels = graph.labels if mask is None else graph.labels[mask]
+    if graph.multilabel:
+        sizes = labels.sum(axis=0, dtype=np.int64)
+        return np.asarray(sizes[sizes > 0])
+    return np.unique(labels[labels >= 0], return_counts=True)[1]
 
 
 def _percent(part: int, whole: int) -> str:

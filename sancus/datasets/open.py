@@ -75,7 +75,12 @@ def find_reader(source: str) -> tuple[str, Reader]:
 
 
 def _by_content(path: Path, options: str) -> tuple[str, Reader]:
-    """The reader that recognises a file or folder; `options` begin with a comma."""
+    """The reader that recognises a file or folder; `options` begin with a comma.
+
+    Pipes, sockets and devices are refused: to open a pipe may take for ever.
+    """
+    if not path.is_file() and not path.is_dir():
+        raise UserError(f"graph {str(path)!r} is neither a file nor a folder; copy its content to a file")
     if is_archive(path):
         path = _unpack_once(path)
     for name, target in READERS.items():

@@ -67,7 +67,7 @@ class Agreement:
         self._planned: dict[Stream, Answer] = {}
         self.drift: dict[Stream, float] = {}  # own streams, after the last use
         self.drifts: dict[Stream, float] = {}  # measured by this rank in the current epoch
-        self.measured: dict[tuple[int, Stream], float] = {}  # (epoch, own stream) -> drift
+        self.measured: dict[tuple[int, Stream], float] = {}  # (epoch, own stream) -> drift, until `forget`
 
     def begin_epoch(self) -> None:
         """Plan the epoch: all answers that can be known now, compared or gathered once."""
@@ -136,6 +136,10 @@ class Agreement:
             [epoch, stream.layer, DIRECTIONS.index(stream.direction), stream.owner, drift]
             for (epoch, stream), drift in self.measured.items()
         ]
+
+    def forget(self) -> None:
+        """What was measured so far is somewhere else now."""
+        self.measured = {}
 
     def _answers(self, drifts: Mapping[Stream, float]) -> tuple[dict[Stream, Answer], UserError | None]:
         """The answer for each stream and its drift; or why there is none, which stops all ranks."""

@@ -82,8 +82,8 @@ class ErrorGauge:
 
     def __init__(self) -> None:
         self.current: dict[Stream, Measurement] = {}  # in the current epoch
-        self.measured: dict[tuple[int, Stream], Measurement] = {}  # by epoch and stream
-        self._last: dict[Stream, int] = {}  # epoch of the last look
+        self.measured: dict[tuple[int, Stream], Measurement] = {}  # by epoch and stream, until `forget`
+        self.last: dict[Stream, int] = {}  # epoch of the last look
 
     def begin_epoch(self) -> None:
         """Nothing is measured yet in this epoch."""
@@ -91,13 +91,13 @@ class ErrorGauge:
 
     def due(self, stream: Stream, epoch: int) -> bool:
         """Whether it is time for another look."""
-        last = self._last.get(stream)
+        last = self.last.get(stream)
         return last is None or epoch >= last + EVERY
 
     def note(self, stream: Stream, epoch: int, measurement: Measurement) -> None:
-        """A look at a stream, made here or read from a checkpoint."""
+        """A look at a stream, made here or read from an older checkpoint."""
         self.current[stream] = self.measured[epoch, stream] = measurement
-        self._last[stream] = max(epoch, self._last.get(stream, epoch))
+        self.last[stream] = max(epoch, self.last.get(stream, epoch))
 
     def record(self) -> list[list[float | None]]:
         """JSON-ready: epoch, layer, side (0 forward), owner, error and noise of every look."""
@@ -105,6 +105,10 @@ class ErrorGauge:
             [epoch, stream.layer, DIRECTIONS.index(stream.direction), stream.owner, one.error, one.noise]
             for (epoch, stream), one in self.measured.items()
         ]
+
+    def forget(self) -> None:
+        """What was measured so far is somewhere else now; when the next look is due stays."""
+        self.measured = {}
 
 
 @dataclass(frozen=True)

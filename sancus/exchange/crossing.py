@@ -197,6 +197,12 @@ class Crossing:
         """What there is to know of the current epoch."""
         return figures_of(self, self._group.rank)
 
+    def forget(self) -> None:
+        """Drop the log of all epochs so far, which somebody has written down: memory stays as it is."""
+        self.decisions.forget()
+        self.agreement.forget()
+        self.gauge.forget()
+
     def state(self) -> State:
         """Everything that a checkpoint keeps. What travels in the background is waited for first."""
         self.drain()

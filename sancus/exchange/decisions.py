@@ -16,14 +16,18 @@ UNUSED = -1  # in `decisions.npz`, beside the numbers of the answers
 
 
 class Decisions:
-    """The answer for every stream in every epoch, the same on all ranks."""
+    """The answer for every stream in every epoch, the same on all ranks.
+
+    The log of epochs is kept until `forget`; versions and counts always.
+    """
 
     def __init__(self, ranks: int, clock: Clock) -> None:
         self._ranks = ranks
         self._clock = clock
-        self._log: dict[Stream, array[int]] = {}  # a byte an epoch, as long as the last use
+        self._log: dict[Stream, array[int]] = {}  # a byte an epoch, until the last use
+        self._log_from = 0  # the epoch that the log begins with
         self._now: dict[Stream, Answer] = {}  # of the current epoch
-        self._epochs = 0  # length of the log
+        self._epochs = 0  # that began, those of earlier processes included
         self._first: dict[Stream, int] = {}
         self._version: dict[Stream, int] = {}
         self._ages: dict[Stream, int | None] = {}  # in the current epoch, when the answer was given
@@ -90,19 +94,25 @@ class Decisions:
         return sends, skips
 
     def streams(self) -> list[Stream]:
-        """All streams ever used, ordered."""
-        return sorted(self._counts, key=lambda s: (s.layer, DIRECTIONS.index(s.direction), s.owner))
+        """All streams ever used, ordered; of earlier processes those that were ever sent."""
+        used = self._counts.keys() | self._version.keys()
+        return sorted(used, key=lambda s: (s.layer, DIRECTIONS.index(s.direction), s.owner))
 
     def as_array(self) -> npt.NDArray[np.int8]:
-        """`[epochs, layers, 2, p]`: 1 SEND, 0 SKIP, 2 LATER, −1 where a stream was not used."""
+        """`[epochs, layers, 2, p]`: 1 SEND, 0 SKIP, 2 LATER, −1 where unused, or forgotten."""
         layers = 1 + max((stream.layer for stream in self.streams()), default=-1)
         log = np.full((self._epochs, layers, len(DIRECTIONS), self._ranks), UNUSED, np.int8)
         for stream, answers in self._log.items():
-            log[: len(answers), stream.layer, DIRECTIONS.index(stream.direction), stream.owner] = answers
+            epochs = slice(self._log_from, self._log_from + len(answers))
+            log[epochs, stream.layer, DIRECTIONS.index(stream.direction), stream.owner] = answers
         return log
 
+    def forget(self) -> None:
+        """The log of all epochs so far is somewhere else now."""
+        self._log, self._log_from = {}, self._epochs
+
     def restore(self, log: npt.NDArray[np.int8]) -> None:
-        """Take over the log of an earlier process; versions come with the histories."""
+        """Take over the log that older checkpoints hold; versions come with the histories."""
         self._epochs = len(log)
         for epoch, layer, side, owner in np.argwhere(log != UNUSED).tolist():
             stream = Stream(layer, DIRECTIONS[side], owner)
@@ -110,6 +120,6 @@ class Decisions:
 
     def _enter(self, epoch: int, stream: Stream, answer: Answer) -> None:
         answers = self._log.setdefault(stream, array("b"))
-        answers.extend([UNUSED] * (epoch - len(answers)))
+        answers.extend([UNUSED] * (epoch - self._log_from - len(answers)))
         answers.append(answer)
         self._counts.setdefault(stream, [0, 0])[answer != SKIP] += 1

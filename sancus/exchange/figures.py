@@ -34,6 +34,7 @@ class StreamFigures:
     age: int | None  # of what receivers held when the answer was given; None before the first send
     drift: float | None  # where it was measured
     codec_error: float | None  # where it was measured
+    codec_noise: float | None  # likewise
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class RunLog:
-    """All epochs so far, those of earlier processes included."""
+    """All epochs of this process that were not forgotten, and of an older checkpoint."""
 
     decisions: npt.NDArray[np.int8]  # [epochs, layers, 2, p]: see `Decisions.as_array`
-    counts: dict[Stream, tuple[int, int]]  # sends and skips of every stream
+    counts: dict[Stream, tuple[int, int]]  # sends and skips of every stream, of forgotten epochs too
     measured: list[list[float]]  # drift that this rank measured: see `Agreement.record`
     errors: list[list[float | None]]  # of its codecs: see `ErrorGauge.record`
 
@@ -87,11 +88,12 @@ def figures_of(crossing: Remembers, rank: int) -> Figures:
         memory.residual_bytes,
         tuple(agreement.place()),
         tuple(
-            StreamFigures(stream, answer, age, agreement.drifts.get(stream), _error(errors.get(stream)))
+            StreamFigures(stream, answer, age, agreement.drifts.get(stream), *_look(errors.get(stream)))
             for stream, answer, age in decisions.of_epoch(rank)
         ),
     )
 
 
-def _error(measurement: Measurement | None) -> float | None:
-    return None if measurement is None else measurement.error
+def _look(measurement: Measurement | None) -> tuple[float | None, float | None]:
+    """Error and noise, where they were measured."""
+    return (None, None) if measurement is None else (measurement.error, measurement.noise)

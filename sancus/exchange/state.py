@@ -4,7 +4,8 @@
     crossing.restore(state)       # in a fresh one with the same plan, policies, codecs and ranks
 
 Histories, the copies that drift is measured by and the residuals of error feedback are all stores of payloads
-by stream; a tensor is named `store/layer.direction.owner`.
+by stream; a tensor is named `store/layer.direction.owner`. Nothing of a state grows with the epochs: who sent
+when, and what was measured, is in the logs of the ranks.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ SEEN = "drift/seen"  # a store of older checkpoints
 
 @dataclass(frozen=True)
 class State:
-    """Tensors and plain values of one rank, and the log of decisions, which all ranks have in common.
+    """Tensors and plain values of one rank; of older checkpoints also the log of decisions.
 
-    Checkpoints keep the two apart, so either may be left out; what is not there is not restored.
+    What is not there is not restored.
     """
 
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -52,15 +53,9 @@ def save(memory: Memory, decisions: Decisions, agreement: Agreement, gauge: Erro
         "sent": {write_stream(stream): list(epochs) for stream, epochs in decisions.sent().items()},
         "noisy": memory.drift.noisy,
         "drift": {write_stream(stream): drift for stream, drift in agreement.drift.items()},
-        "measured": [
-            [epoch, write_stream(stream), drift] for (epoch, stream), drift in agreement.measured.items()
-        ],
-        "codec_errors": [
-            [epoch, write_stream(stream), one.error, one.noise]
-            for (epoch, stream), one in gauge.measured.items()
-        ],
+        "looks": {write_stream(stream): epoch for stream, epoch in gauge.last.items()},
     }
-    return State(tensors, plain, decisions.as_array())
+    return State(tensors, plain)
 
 
 def load(
@@ -86,6 +81,7 @@ def load(
     for stream, (first, version) in plain.get("sent", {}).items():
         decisions.restore_sent(read_stream(stream), first, version)
     agreement.drift |= {read_stream(stream): drift for stream, drift in plain.get("drift", {}).items()}
+    gauge.last |= {read_stream(stream): epoch for stream, epoch in plain.get("looks", {}).items()}
     for epoch, stream, drift in plain.get("measured", []):
         agreement.measured[epoch, read_stream(stream)] = drift
     for epoch, stream, error, noise in plain.get("codec_errors", []):

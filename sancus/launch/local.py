@@ -24,6 +24,7 @@ from sancus.launch.backend import mpiexec
 from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PEER, EXIT_PIPE, EXIT_SAVED, EXIT_USER, exit_code
 from sancus.launch.interrupt import SIGNALS
 from sancus.launch.process import WARM, follow_parent, fork, name_process, run_command
+from sancus.launch.space import is_full, no_space
 from sancus.launch.world import ATTEMPT, LAUNCHER_PID, RENDEZVOUS, RUN
 from sancus.watch.board import WATCH
 from sancus.watch.deaths import DeathWatch
@@ -257,12 +258,18 @@ def run(main: Callable[[], None], argv: Sequence[str], ranks: int, backend: str,
     """`sancus argv` as local ranks until its end; the exit code. `main` is what a forked rank runs."""
     signals = Signals()
     name = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(prefix="sancus-") as folder:
+    try:
+        with tempfile.TemporaryDirectory(prefix="sancus-") as folder:
 
-        def begin(attempt: int) -> Attempt:
-            own = Path(folder) / str(attempt)
-            own.mkdir()
-            start = Start(main, argv, ranks, name, attempt, own)
-            return MpiRanks(start) if backend == "mpi" else ForkedRanks(start, signals.waker)
+            def begin(attempt: int) -> Attempt:
+                own = Path(folder) / str(attempt)
+                own.mkdir()
+                start = Start(main, argv, ranks, name, attempt, own)
+                return MpiRanks(start) if backend == "mpi" else ForkedRanks(start, signals.waker)
 
-        return supervise(begin, restarts, signals)
+            return supervise(begin, restarts, signals)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        sys.stderr.write(f"sancus: {no_space(error)}\n")
+        return EXIT_USER

@@ -21,9 +21,9 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("epoch", "", "number of the epoch, from 0", "same"),
         Metric("loss", "", "training loss over all training nodes", "sum"),
-        Metric("train", "share", "score on the training nodes, fresh and exact", "sum"),
-        Metric("val", "share", "score on the validation nodes, fresh and exact", "sum"),
-        Metric("test", "share", "score on the test nodes, fresh and exact", "sum"),
+        Metric("train", "share", "score on the training nodes, fresh and exact; null where undefined", "sum"),
+        Metric("val", "share", "score on the validation nodes, fresh and exact; null where undefined", "sum"),
+        Metric("test", "share", "score on the test nodes, fresh and exact; null where undefined", "sum"),
         Metric("seconds", "s", "time of the training epoch, without evaluation; slowest rank", "max"),
         Metric("aggregation_seconds", "s", "part of it in sparse products and attention; mean", "mean"),
         Metric("dense_seconds", "s", "part of it in the rest of the model, both ways; mean", "mean"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sancus.metrics.declared import METRICS
 
@@ -15,13 +16,17 @@ from sancus.metrics.declared import METRICS
 class EpochLines:
     """A file with a line of JSON an epoch, written at once; also `logs/rank-N.jsonl`."""
 
-    def __init__(self, path: Path, first_epoch: int = 0) -> None:
-        """Start a new file; of an existing one the lines of epochs before `first_epoch` stay.
+    def __init__(self, path: Path, first_epoch: int = 0, source: Path | None = None) -> None:
+        """Start a new file; of `source`, else of an existing one, the lines before `first_epoch` stay.
 
         The old file is replaced in one step, so that a crash cannot leave half of it.
         """
+        self.left_out = 0  # lines of the old file that cannot be read
         partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(lines_before(path, first_epoch))
+        with partial.open("wb") as file:
+            source = source or path
+            if first_epoch and source.exists():
+                self.left_out = copy_before(source, file, first_epoch)
         os.replace(partial, path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._backlog = b""
@@ -31,15 +36,26 @@ class EpochLines:
         """One more line. What a full disk refuses is kept, and written as soon as there is room."""
         self._backlog += json.dumps(content).encode() + b"\n"
         try:
-            while self._backlog:
-                self._backlog = self._backlog[os.write(self._file, self._backlog) :]
+            self._flush()
             self.trouble = None
         except OSError as error:
             self.trouble = error.strerror or str(error)
 
+    def sync(self) -> None:
+        """Return when all lines are on the disk, as far as it takes them: a checkpoint counts on them."""
+        with contextlib.suppress(OSError):
+            os.fsync(self._file)
+
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Write what is left, and close the file."""
+        try:
+            self._flush()
+        finally:
+            os.close(self._file)
+
+    def _flush(self) -> None:
+        while self._backlog:
+            self._backlog = self._backlog[os.write(self._file, self._backlog) :]
 
 
 class MetricsWriter(EpochLines):
@@ -53,17 +69,26 @@ class MetricsWriter(EpochLines):
         )
 
 
-def lines_before(path: Path, first_epoch: int) -> str:
-    """The lines of epochs before `first_epoch`, from a file with a line of JSON an epoch."""
-    if not first_epoch or not path.exists():
-        return ""
-    lines = [line for line in path.read_text().splitlines() if _epoch_of(line) < first_epoch]
-    return "".join(f"{line}\n" for line in lines)
+def copy_before(source: Path, target: IO[bytes], first_epoch: int) -> int:
+    """Copy the lines of epochs before `first_epoch`; how many of those in between cannot be read.
+
+    Not counted is a last line that its process, which was killed, left half-written.
+    """
+    bad = last_bad = 0
+    with source.open("rb") as lines:
+        for line in lines:
+            bad, last_bad = bad + last_bad, 0
+            epoch = epoch_of(line)
+            if epoch is None:
+                last_bad = 1
+            elif epoch < first_epoch:
+                target.write(line if line.endswith(b"\n") else line + b"\n")
+    return bad
 
 
-def _epoch_of(line: str) -> float:
-    """The epoch of a line; infinite for one that a killed process left half-written."""
+def epoch_of(line: bytes) -> int | None:
+    """The epoch of a line; None where it is no record of an epoch."""
     try:
         return int(json.loads(line)["epoch"])
-    except ValueError:
-        return math.inf
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return None

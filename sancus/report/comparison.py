@@ -36,7 +36,7 @@ def comparison_rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def _line(row: Mapping[str, Any], *, targeted: bool) -> list[str]:
     line = [
         str(row["preset"]),
-        f"{row['test']['mean']:.4f} ± {row['test']['deviation']:.4f}",
+        _score(row["test"]),
         bytes_text(row["all_bytes"]["mean"]),
         _fewer(row["all_ratio"]),
         bytes_text(row["wire_bytes"]["mean"]),
@@ -51,6 +51,12 @@ def _line(row: Mapping[str, Any], *, targeted: bool) -> list[str]:
         epochs, seconds = row["epochs_to_target"], row["seconds_to_target"]
         line += ["–", "–"] if epochs is None else [f"{epochs:g}", seconds_text(seconds)]
     return line
+
+
+def _score(spread: Mapping[str, float | None]) -> str:
+    """Mean ± deviation; a score that no seed has, such as ROC-AUC without a positive label, is undefined."""
+    mean, deviation = spread["mean"], spread["deviation"]
+    return "undefined" if mean is None or deviation is None else f"{mean:.4f} ± {deviation:.4f}"
 
 
 def _fewer(share: float | None) -> str:

@@ -1,15 +1,16 @@
-"""Decisions of a run that was killed before it wrote `decisions.npz`: from the logs of its ranks.
+"""Who sent when, and what owners measured, from the logs of the ranks: `decisions.npz` is made of them.
 
 `logs/rank-N.jsonl` has a line an epoch; in it, for every stream that rank N owns, `[layer, direction, answer,
-age, drift, codec_error]`, the last of them not in older logs. Lines that cannot be read are left out, as
-everywhere in a report.
+age, drift, codec_error, codec_noise]`, the last two not in older logs. Lines that cannot be read are left
+out, as everywhere in a report. A long run has many of them, so rows are kept as arrays.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +21,91 @@ from sancus.report.ages import DIRECTIONS, LATER, SEND, SKIP, UNUSED, Decisions
 
 ANSWERS = {"SEND": SEND, "SKIP": SKIP, "LATER": LATER}
 MOST = 1_000_000  # epochs, layers or ranks: beyond that a number is damage
+CHUNK = 4096  # rows that are Python objects at a time
+MEASURED = ("drift", "codec_error", "codec_noise")
+ROW = np.dtype(
+    [
+        ("epoch", np.int32),
+        ("layer", np.int32),
+        ("side", np.int8),
+        ("owner", np.int32),
+        ("answer", np.int8),
+        *((name, np.float32) for name in MEASURED),
+    ]
+)
+Rows = npt.NDArray[np.void]  # [k] of ROW: one stream in one epoch; NaN where nothing was measured
 Measured = npt.NDArray[np.float32]
-Place = tuple[int, int, int, int]  # epoch, layer, side, owner
 
 
-def read_rank_logs(folder: Path) -> tuple[Decisions, Measured, Measured] | None:
-    """Decisions, drift and codec errors `[epochs, layers, 2, owners]`; None where no log holds any."""
-    decisions_at: dict[Place, tuple[int, float, float]] = {}
+@dataclass(frozen=True)
+class LogArrays:
+    """The arrays of `decisions.npz`, all `[epochs, layers, 2, owners]`."""
+
+    decisions: Decisions
+    drift: Measured  # NaN where nothing was measured; the others likewise
+    codec_error: Measured
+    codec_noise: Measured
+
+
+def read_rank_logs(folder: Path) -> LogArrays | None:
+    """The logs of all ranks; None where they hold no decision."""
+    owners: list[Rows] = []
     for path in sorted(folder.glob("rank-*.jsonl")):
         number = re.fullmatch(r"rank-(\d+)\.jsonl", path.name)
         if number is not None and int(number[1]) < MOST:
-            decisions_at.update(_decisions_of(path, int(number[1])))
-    if not decisions_at:
+            owners.append(read_rows(path, int(number[1])))
+    rows = np.concatenate(owners) if owners else np.zeros(0, ROW)
+    if not len(rows):
         return None
-    epochs, layers, _, owners = (1 + max(place[axis] for place in decisions_at) for axis in range(4))
-    decisions = np.full((epochs, layers, len(DIRECTIONS), owners), UNUSED, np.int8)
-    drift, errors = (np.full(decisions.shape, np.nan, np.float32) for _ in range(2))
-    for place, values in decisions_at.items():
-        decisions[place], drift[place], errors[place] = values
-    return decisions, drift, errors
+    return arrays_of(rows, int(rows["epoch"].max()) + 1, int(rows["owner"].max()) + 1)
 
 
-def _decisions_of(path: Path, owner: int) -> Iterator[tuple[Place, tuple[int, float, float]]]:
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            record: Any = json.loads(line)
-            epoch, streams = int(record["epoch"]), list(record["streams"])
-            for layer, direction, answer, age, *measured in streams:
-                place = (epoch, int(layer), DIRECTIONS.index(direction), owner)
-                drift, error = [*map(_value, measured), _value(None)][:2]
-                if all(0 <= index < MOST for index in place):
-                    yield place, (ANSWERS[answer], _value(None) if age is None else drift, error)
-        except (ValueError, TypeError, LookupError, OverflowError):
-            continue
+def read_rows(path: Path, owner: int) -> Rows:
+    """What the log of one rank says; none where there is no such file."""
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+            return rows_from(row for line in lines for row in _rows_of(line, owner))
+    except OSError:
+        return np.zeros(0, ROW)
+
+
+def rows_from(values: Iterable[tuple[float, ...]]) -> Rows:
+    """Rows of tuples in the order of `ROW`; values beyond float32 are infinite."""
+    chunks, chunk = [np.zeros(0, ROW)], list[tuple[float, ...]]()
+    with np.errstate(over="ignore"):
+        for row in values:
+            chunk.append(row)
+            if len(chunk) == CHUNK:
+                chunks.append(np.array(chunk, ROW))
+                chunk = []
+        return np.concatenate([*chunks, np.array(chunk, ROW)])
+
+
+def arrays_of(rows: Rows, epochs: int, owners: int) -> LogArrays:
+    """The rows of all owners in their places; of a repeated place the last row counts."""
+    layers = int(rows["layer"].max()) + 1 if len(rows) else 0
+    shape = (epochs, layers, len(DIRECTIONS), owners)
+    inside = rows[(rows["epoch"] < epochs) & (rows["owner"] < owners)]
+    place = inside["epoch"], inside["layer"], inside["side"], inside["owner"]
+    decisions = np.full(shape, UNUSED, np.int8)
+    decisions[place] = inside["answer"]
+    measured = {name: np.full(shape, np.nan, np.float32) for name in MEASURED}
+    for name, array in measured.items():
+        array[place] = inside[name]
+    return LogArrays(decisions, **measured)
+
+
+def _rows_of(line: str, owner: int) -> Iterator[tuple[float, ...]]:
+    try:
+        record: Any = json.loads(line)
+        epoch, streams = int(record["epoch"]), list(record["streams"])
+        for layer, direction, answer, age, *measured in streams:
+            place = (epoch, int(layer), DIRECTIONS.index(direction), owner)
+            drift, *looks = [*map(_value, measured), *[_value(None)] * len(MEASURED)][: len(MEASURED)]
+            if all(0 <= index < MOST for index in place):
+                yield (*place, ANSWERS[answer], _value(None) if age is None else drift, *looks)
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return
 
 
 def _value(measured: Any) -> float:

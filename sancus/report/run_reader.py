@@ -7,7 +7,7 @@ through `section`, `number` and `numbers`, which answer "nothing" where a file h
 from __future__ import annotations
 
 import json
-import math
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ SECTIONS = (
     "cache",
     "memory",
 )
+LARGEST, LARGEST_LOSS = 1e30, 1e300
 # Figures of an epoch that charts are made of; an older version may not have written all of them.
 EPOCH_KEYS = (
     "loss",
@@ -84,11 +85,20 @@ def section(data: Any, *names: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def number(value: Any) -> float | None:
-    """`value` if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+def number(value: Any, largest: float = LARGEST) -> float | None:
+    """`value` if it is a number that a run can have measured, else None.
+
+    What is beyond `largest` is damage, and what is nearer to 0 than its inverse is 0: sums, squares and
+    ratios of what is left are finite. Only a loss is larger now and then.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= largest:
         return None
-    return value
+    return 0.0 if abs(value) < 1 / largest else value
+
+
+def loss_of(epoch: dict[str, Any]) -> float | None:
+    """The loss of an epoch, where it is finite."""
+    return number(epoch.get("loss"), LARGEST_LOSS)
 
 
 def numbers(value: Any) -> list[float | None]:
@@ -107,7 +117,7 @@ def _read_run(path: Path, missing: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         missing.append("run.json is not there: settings, result and bill are unknown.")
         return {}
-    except ValueError as error:
+    except (ValueError, OSError, RecursionError) as error:
         missing.append(f"run.json cannot be read ({error}): settings, result and bill are unknown.")
         return {}
     if not isinstance(run, dict):
@@ -120,22 +130,23 @@ def _read_run(path: Path, missing: list[str]) -> dict[str, Any]:
 
 
 def _read_epochs(path: Path, missing: list[str]) -> list[dict[str, Any]]:
+    by_epoch: dict[float, dict[str, Any]] = {}
+    bad: list[int] = []
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+            for place, line in enumerate(lines, start=1):
+                epoch = _read_line(line)
+                key = number(epoch.get("epoch"))
+                if key is not None:
+                    by_epoch[key] = epoch
+                elif line.strip():
+                    bad.append(place)
     except FileNotFoundError:
         missing.append("metrics.jsonl is not there: there are no curves.")
         return []
-    by_epoch: dict[float, dict[str, Any]] = {}
-    bad: list[int] = []
-    for place, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        epoch = _read_line(line)
-        key = number(section(epoch).get("epoch"))
-        if key is None:
-            bad.append(place)
-        else:
-            by_epoch[key] = section(epoch)
+    except OSError as error:
+        missing.append(f"metrics.jsonl cannot be read ({error}): there are no curves.")
+        return []
     if bad:
         which = f"line {bad[0]} is" if len(bad) == 1 else f"{len(bad)} lines, the first of them {bad[0]}, are"
         missing.append(f"metrics.jsonl: {which} not a complete record and left out.")
@@ -157,10 +168,10 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any,
             drift: Any = arrays.get("drift")
             errors: Any = arrays.get("codec_error")
     except FileNotFoundError:
-        log_arrays = read_rank_logs(path.parent / "logs")
-        source = nothing if log_arrays is None else "who sent when is taken from the logs of the ranks."
+        logs = read_rank_logs(path.parent / "logs")
+        source = nothing if logs is None else "who sent when is taken from the logs of the ranks."
         missing.append(f"decisions.npz is not there: {source}")
-        return log_arrays or (None, None, None)
+        return (None, None, None) if logs is None else (logs.decisions, logs.drift, logs.codec_error)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         missing.append(f"decisions.npz cannot be read ({error}): {nothing}")
         return None, None, None
@@ -175,8 +186,9 @@ def _read_arrays(path: Path, missing: list[str]) -> tuple[Decisions | None, Any,
     return decisions, drift, errors
 
 
-def _read_line(line: str) -> Any:
+def _read_line(line: str) -> dict[str, Any]:
+    """The record of a line, or an empty one. A long run has many, so equal names are kept once."""
     try:
-        return json.loads(line)
-    except ValueError:
-        return None
+        return {sys.intern(name): value for name, value in section(json.loads(line)).items()}
+    except (ValueError, RecursionError):
+        return {}

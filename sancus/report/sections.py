@@ -9,7 +9,7 @@ from typing import Any
 
 from sancus.report.groups import RunGroup, an_epoch, of_result
 from sancus.report.markup import Markup, plain_table, table, tag
-from sancus.report.run_reader import RunFiles, items, number, numbers, section
+from sancus.report.run_reader import RunFiles, items, loss_of, number, numbers, section
 from sancus.report.summary import bill, result, skip_share, title
 from sancus.report.units import (
     bytes_text,
@@ -84,8 +84,8 @@ def header(runs: Sequence[RunFiles], groups: Sequence[RunGroup]) -> Markup:
 
 def warnings(files: RunFiles, *, with_name: bool) -> list[Markup]:
     """What to know before anything else: a loss that was not finite, missing files of a killed run."""
-    losses = [epoch["loss"] for epoch in files.epochs if "loss" in epoch]
-    bad = sum(number(loss) is None for loss in losses)
+    losses = [loss_of(epoch) for epoch in files.epochs if "loss" in epoch]
+    bad = losses.count(None)
     sentences = [f"The loss was not finite in {bad} of {len(losses)} epochs."] if bad else []
     noise = [value for epoch in files.epochs if (value := number(epoch.get("codec_noise"))) is not None]
     if noise and max(noise) > 1:

@@ -41,6 +41,8 @@ def result(run: dict[str, Any]) -> Rows:
         score = number(values.get(key))
         if score is not None:
             rows.append((f"{name} {metric}", score_text(score)))
+        elif key in values and values[key] is None:
+            rows.append((f"{name} {metric}", "undefined"))
     if best is not None:
         rows.append(("best validation epoch", count_text(best)))
     if epochs is not None:

@@ -43,7 +43,7 @@ class Account:
         self.tally = Tally()
         self._earlier = Bill()
         self._seconds_before = 0.0
-        self._bill_from = 0  # the first epoch that the bill covers
+        self.bill_from = 0  # the first epoch that the bill covers
         self._started = time.perf_counter()
 
     def beginning(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Account:
                 "seconds_total": self._seconds_before + time.perf_counter() - self._started,
             }
             | self.tally.per_epoch(epochs),
-            "communication": bill.to_dict(epochs - self._bill_from, job.world.size, means)
+            "communication": bill.to_dict(epochs - self.bill_from, job.world.size, means)
             | {name: max(of_stream.values(), default=None) for name, of_stream in means.items()}
             | {
                 "max_age": self.tally.max_age,
@@ -141,9 +141,8 @@ class Account:
         """What a checkpoint keeps of this account; all ranks call it: the bill is gathered from them."""
         bill, job, trainer = self.bill(), self.job, self.job.trainer
         return {
-            "decisions": run_log(trainer.exchange.crossing).decisions.tolist(),
-            "communication": bill.to_dict(trainer.next_epoch - self._bill_from, job.world.size),
-            "bill_from": self._bill_from,
+            "communication": bill.to_dict(trainer.next_epoch - self.bill_from, job.world.size),
+            "bill_from": self.bill_from,
             "seconds_total": self._seconds_before + time.perf_counter() - self._started,
             "tally": self.tally.to_dict(),
             "ranks": job.world.size,
@@ -160,12 +159,15 @@ class Account:
         self._seconds_before = carried["seconds_total"]
         self.tally = Tally.from_dict(carried["tally"])
         if carried["ranks"] != self.job.world.size:
-            self._bill_from = self.job.trainer.next_epoch
+            self.bill_from = self.job.trainer.next_epoch
             return False
-        decisions = np.array(carried["decisions"], np.int8)
-        self.job.trainer.exchange.crossing.restore(State(decisions=decisions))
-        self._earlier = Bill.from_dict(_without_decisions(carried["communication"]))
-        self._bill_from = carried["bill_from"]
+        communication = carried["communication"]
+        if "decisions" in carried:  # of an older checkpoint: all of them
+            decisions = np.array(carried["decisions"], np.int8)
+            self.job.trainer.exchange.crossing.restore(State(decisions=decisions))
+            communication = _without_decisions(communication)
+        self._earlier = Bill.from_dict(communication)
+        self.bill_from = carried["bill_from"]
         return True
 
 

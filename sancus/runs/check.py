@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sancus.config.kinds import try_spec
+from sancus.config.kinds import has_methods, try_spec
 from sancus.config.presets import PRESETS
 from sancus.config.settings import Config, FactorSettings
 from sancus.datasets.open import check_source
 from sancus.errors import UserError
+from sancus.launch.space import check_temporary_space
 from sancus.plans import PLANS, changes
 from sancus.plugins import build, load, parse
 from sancus.runs.directory import check_directory
@@ -26,9 +27,8 @@ def check(data: str, config: Config, *, launched: bool) -> None:
     """
     if not is_shards(data):
         check_source(data)
-    for kind, spec in config.specs():
-        if spec not in KNOWN:
-            try_spec(kind, spec)
+    check_plugins(config)
+    check_temporary_space()
     if config.factors.plan not in KNOWN:
         plan = parse("plan", PLANS, config.factors.plan)
         check_memory_of_draws(config.factors, load("plan", plan))
@@ -37,6 +37,22 @@ def check(data: str, config: Config, *, launched: bool) -> None:
         check_directory(config.output)
     if config.launch.device == "cuda":
         check_cuda()
+
+
+def check_plugins(config: Config) -> None:
+    """Refuse a plug-in that cannot take its settings or lacks a method."""
+    for kind, spec in config.specs():
+        if spec not in KNOWN:
+            try_spec(kind, spec)
+
+
+def check_model(model: object) -> None:
+    """Refuse the model that a program gave, a spec, a class or a module, where it has no `forward`."""
+    if isinstance(model, str):
+        try_spec("model", model)
+    elif isinstance(model, type) or callable(getattr(model, "parameters", None)):
+        name = model.__name__ if isinstance(model, type) else type(model).__name__
+        has_methods("model", name, model)
 
 
 def check_memory_of_draws(factors: FactorSettings, plan: object) -> None:

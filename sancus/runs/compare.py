@@ -25,15 +25,18 @@ TIMES = ("compute_seconds", "comm_seconds", *PARTS)  # of an epoch
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation over seeds (0 for one seed)."""
+    """Mean and standard deviation over seeds (0 for one seed); None where no seed has the figure."""
 
-    mean: float
-    deviation: float
+    mean: float | None
+    deviation: float | None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """The mean and deviation of at least one value."""
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+    def of(cls, values: Sequence[float | None]) -> Spread:
+        """The mean and deviation of the values that are known: a score may be undefined."""
+        known = [value for value in values if value is not None]
+        if not known:
+            return cls(None, None)
+        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0)
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def run_all(
             code = run(comparison.arguments(preset, seed))
             if code:
                 raise UserError(f"{preset}, seed {seed} ended with exit code {code}; nothing was compared")
-    rows = [_row(comparison, preset) for preset in comparison.presets]
+    rows = [_checked_row(comparison, preset) for preset in comparison.presets]
     for row in rows:
         for kind in ("all", "wire", "forward"):
             row[f"{kind}_ratio"] = _ratio(row[f"{kind}_bytes"]["mean"], rows[0][f"{kind}_bytes"]["mean"])
@@ -104,13 +107,25 @@ def run_all(
     return rows
 
 
+def _checked_row(comparison: Comparison, preset: str) -> dict[str, Any]:
+    """The row of a preset; files that were damaged since they were written are told in one line."""
+    try:
+        return _row(comparison, preset)
+    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        place = comparison.directory(preset, 0).parent / f"{preset.replace(':', '-')}-seed*"
+        raise UserError(
+            f"{RUN_FILE} or {METRICS_FILE} in {place} is damaged ({type(error).__name__}: {error}); "
+            "compare again into another directory"
+        ) from error
+
+
 def _row(comparison: Comparison, preset: str) -> dict[str, Any]:
     """The row of the table for one preset: means and deviations over its seeds."""
     directories = [comparison.directory(preset, seed) for seed in range(comparison.seeds)]
     runs = [json.loads((directory / RUN_FILE).read_text()) for directory in directories]
     epochs = [_read_lines(directory / METRICS_FILE) for directory in directories]
     reached = [_reach(lines, comparison.target) for lines in epochs]
-    figures: dict[str, Sequence[float]] = {
+    figures: dict[str, Sequence[float | None]] = {
         "test": [run["result"]["test"] for run in runs],
         "all_bytes": [run["communication"]["per_epoch"]["all_bytes"] for run in runs],
         "wire_bytes": [run["communication"]["per_epoch"]["wire_bytes"] for run in runs],

@@ -56,7 +56,7 @@ def check_directory(output: OutputSettings) -> None:
             raise UserError(f"--out {out} holds a run already; choose another directory, or add --overwrite")
         _refuse(out, next((name for name in belongings.TAKEN if os.path.lexists(out / name)), None))
     if output.out is not None or output.resume is not None:
-        goes_on = _same(out, output.resume) or (output.automatic and _has_checkpoint(out))
+        goes_on = _same(out, output.resume) or (output.automatic and has_checkpoint(out))
         _refuse(out, belongings.in_the_way(out, kept=goes_on))
     if output.resume is not None and not output.automatic and _at_work(output.resume):
         raise UserError(f"--resume {output.resume}: another run is at work there; wait for its end")
@@ -76,11 +76,11 @@ def source_of(output: OutputSettings, run: str, attempt: int) -> Path | None:
     says where.
     """
     directory = _place_of(output)
-    if directory is not None and attempt and _belongs(directory, run) and _has_checkpoint(directory):
+    if directory is not None and attempt and _belongs(directory, run) and has_checkpoint(directory):
         return directory
     if output.automatic:
         assert output.out is not None
-        return output.out if _has_checkpoint(output.out) else None
+        return output.out if has_checkpoint(output.out) else None
     return output.resume
 
 
@@ -158,7 +158,8 @@ def _belongs(directory: Path, run: str) -> bool:
         return False
 
 
-def _has_checkpoint(directory: Path) -> bool:
+def has_checkpoint(directory: Path) -> bool:
+    """Whether there is anything that a run could go on from."""
     return any((directory / CHECKPOINTS).glob("epoch-*"))
 
 

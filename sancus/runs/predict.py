@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,14 @@ def predict_rank(config: Config, world: World, backend: str, shards: Shards, run
 
 
 def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, float]:
-    """Scores of train, val and test over all ranks, from the logits `[n_i, C]` of own rows."""
+    """Scores of train, val and test over all ranks, from the logits `[n_i, C]` of own rows.
+
+    One that is undefined, such as ROC-AUC without a positive label, is NaN.
+    """
     fractions = task.score(logits, RankZero(exchange.group)).flatten()
     exchange.group.all_reduce(fractions)
     pairs = zip(("train", "val", "test"), fractions.view(-1, 2).tolist(), strict=True)
-    return {split: top / bottom if bottom else 0.0 for split, (top, bottom) in pairs}
+    return {split: top / bottom if bottom else math.nan for split, (top, bottom) in pairs}
 
 
 def write_predictions(prediction: Prediction, out: Path) -> None:

@@ -16,6 +16,7 @@ from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
 from sancus.runs.checkpoints import contents
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
+from sancus.runs.directory import has_checkpoint
 
 
 class SavedWork:
@@ -29,18 +30,20 @@ class SavedWork:
         self._say = say
         self._warn = warn
 
-    def write(self, directory: Path) -> bool:
+    def write(self, directory: Path, carried: Mapping[str, Any] | None = None) -> bool:
         """Write a checkpoint, on all ranks together; whether it is there.
 
-        Where it cannot be written the user is warned and the run goes on: the one before is still there.
+        `carried` is the account of the last epoch, where more has happened since. Where the checkpoint cannot
+        be written the user is warned and the run goes on: the one before is still there.
         """
         job, trainer = self._job, self._job.trainer
-        carried = self._account.carried()
+        carried = carried or self._account.carried()
         shared = contents.pack(trainer, carried) if job.world.rank == 0 else None
         checkpoints = Checkpoints(directory / CHECKPOINTS, job.group, job.device, self._keep)
         reason = checkpoints.write(trainer.next_epoch, shared, contents.pack_rank(trainer))
         if reason is not None:
-            self._warn(f"no checkpoint of epoch {trainer.next_epoch} ({reason}); the one before is kept")
+            others = "the one before is kept" if has_checkpoint(directory) else "there is none before it"
+            self._warn(f"no checkpoint of epoch {trainer.next_epoch} ({reason}); {others}")
         return reason is None
 
     def resume(self, source: Path) -> None:

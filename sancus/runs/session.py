@@ -12,24 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-import torch
-
-from sancus.comm.records import broadcast_bytes, gather_json
+from sancus.comm.records import broadcast_bytes
 from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
-from sancus.exchange.figures import run_log
 from sancus.launch.interrupt import Interrupt, Stopped
 from sancus.launch.world import RUN, World, attempt_of, run_name
-from sancus.metrics.measurements import join_measurements
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.runs import directory
 from sancus.runs.account import Account, Request
-from sancus.runs.belongings import DECISIONS_FILE, LOGS, METRICS_FILE, PREDICTIONS_FILE, RUN_FILE, Belongings
+from sancus.runs.belongings import LOGS, METRICS_FILE, RUN_FILE, Belongings
 from sancus.runs.build import Job
 from sancus.runs.codec_warning import CodecWarning
 from sancus.runs.logs import RankLog, note_end, open_log
+from sancus.runs.outcome import Outcome, gather_outcome
 from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
 from sancus.shards.cache import Shards
@@ -54,6 +51,8 @@ class Session:
         self.out: Path | None = None  # the same, where it is written: on rank 0
         self.claim: IO[str] | None = None  # keeps other runs out of the directory
         self.writer: MetricsWriter | None = None
+        self.streams: StreamLog | None = None
+        self.source: Path | None = None  # the directory of the run that is resumed
         self.account = Account(request, job, backend)
         self.saved_work = SavedWork(job, self.account, self.say, self.warn)
 
@@ -71,7 +70,7 @@ class Session:
         trainer.stop_signal = lambda: interrupt.received
         self._open()
         self._open_log()
-        streams = self._open_stream_log()
+        self.streams = self._open_stream_log()
         with contextlib.nullcontext() if self.out is None else self.belongings.tracker():
             self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
         codec_warning = CodecWarning(self.request.config.factors.codec, self.warn)
@@ -80,11 +79,11 @@ class Session:
             self.account.tally.add(record)
             self._write_metrics(record)
             codec_warning.epoch(record)
-            if streams is not None:
-                streams.write(trainer)
+            if self.streams is not None:
+                self.streams.write(trainer)
             self._progress(record)
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
-                self.saved_work.write(self.directory)
+                self._save()
         if trainer.stopped_by and trainer.next_epoch < trainer.settings.epochs:
             raise self._stopped(trainer.stopped_by)
         done = self._finish()
@@ -108,7 +107,8 @@ class Session:
         place, source = json.loads(broadcast_bytes(self.job.group, opened, self.job.device))
         self.directory = Path(place)
         if source is not None:
-            self.saved_work.resume(Path(source))
+            self.source = Path(source)
+            self.saved_work.resume(self.source)
         self._on_rank_zero(self._begin_files)
 
     def _begin_files(self) -> None:
@@ -116,6 +116,13 @@ class Session:
         self.belongings = Belongings.of(self.out)
         try:
             self.writer = MetricsWriter(self.out / METRICS_FILE, self.job.trainer.next_epoch)
+            if self.writer.left_out:
+                lines = (
+                    "1 damaged line is"
+                    if self.writer.left_out == 1
+                    else f"{self.writer.left_out} damaged lines are"
+                )
+                self.warn(f"{METRICS_FILE}: {lines} left out")
             if not (self.out / RUN_FILE).exists():
                 beginning = self.account.beginning()
                 directory.write_json(self.out / RUN_FILE, beginning, self.belongings.publish)
@@ -125,7 +132,7 @@ class Session:
     def _stopped(self, number: int) -> Stopped:
         """Save the work when a signal ends the run; the exception that tells the user how to go on."""
         epoch, name = self.job.trainer.next_epoch, signal.Signals(number).name
-        saved = self.saved_work.write(self.directory)
+        saved = self._save()
         self.job.group.close()
         resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
         if self.job.world.launcher != "local" and RUN not in os.environ:
@@ -174,7 +181,8 @@ class Session:
         """The file in which this rank notes what it decides; None where this host cannot write there."""
         folder = self.directory.absolute() / LOGS
         try:
-            log = StreamLog(folder, self.job.world.rank, self.job.trainer.next_epoch)
+            source = None if self.source is None else self.source.absolute() / LOGS
+            log = StreamLog(folder, self.job.world.rank, self.job.trainer, source)
             self.watch.use_folder(folder)
         except OSError as error:
             print(
@@ -183,45 +191,50 @@ class Session:
             return None
         return log
 
-    def _finish(self) -> dict[str, Any] | None:
-        trainer, job = self.job.trainer, self.job
-        self.saved_work.write(self.directory)
-        if trainer.best.weights:
-            trainer.model.load_state_dict(trainer.best.weights)
-        logits = job.gather_rows(trainer.logits())
-        bill = self.account.bill()
-        memory = gather_json(job.group, self.account.memory(), job.device)
-        log = run_log(trainer.exchange.crossing)
-        shape = log.decisions.shape
-        (drift,) = join_measurements(gather_json(job.group, log.measured, job.device), shape)
-        errors, noise = join_measurements(gather_json(job.group, log.errors, job.device), shape, kinds=2)
-        if self.out is None or logits is None:
-            return None
-        run = self.account.describe(bill, memory, {"codec_error": errors, "codec_noise": noise})
-        arrays = {"decisions": log.decisions, "drift": drift, "codec_error": errors, "codec_noise": noise}
-        try:
-            self._write_files(self.out, run, logits, arrays)
-        except OSError as error:
-            raise UserError(
-                f"cannot write the run's last files to {self.out}: {error.strerror}; free space, then finish "
-                f"with: sancus train --resume {shlex.quote(str(self.out))}"
-            ) from error
-        return run
+    def _save(self, carried: dict[str, Any] | None = None) -> bool:
+        """Write a checkpoint; what it leaves to the logs is on the disk first."""
+        for lines in (self.streams, self.writer):
+            if lines is not None:
+                lines.sync()
+        return self.saved_work.write(self.directory, carried)
 
-    def _write_files(
-        self, out: Path, run: dict[str, Any], logits: torch.Tensor, arrays: dict[str, Any]
-    ) -> None:
-        """Write what rank 0 leaves at the end: decisions, predictions, `run.json` and the report."""
-        publish = self.belongings.publish
-        directory.write_arrays(out / DECISIONS_FILE, arrays, publish)
-        prediction = self.job.trainer.task.predictions(logits)
-        directory.write_arrays(out / PREDICTIONS_FILE, {"prediction": prediction.cpu().numpy()}, publish)
-        directory.write_json(out / RUN_FILE, run, publish)
-        assert self.writer is not None
-        self.writer.close()
+    def _finish(self) -> dict[str, Any] | None:
+        """The results, then the last checkpoint, then the report: none of them can cost what comes before."""
+        carried = self.account.carried()
+        outcome = gather_outcome(self.job, self.account, self.streams)
+        trouble = self._attempt(lambda out: self._write_results(out, outcome))
+        saved = self._save(carried)
+        trouble = trouble or self._attempt(lambda out: write_report(out, publish=self.belongings.publish))
+        if trouble is not None:
+            raise self._unfinished(trouble, saved=saved)
+        return None if outcome is None else outcome.run
+
+    def _attempt(self, action: Callable[[Path], object]) -> OSError | None:
+        """Let rank 0 write something into the run's directory; why it could not."""
+        try:
+            if self.out is not None:
+                action(self.out)
+        except OSError as error:
+            return error
+        return None
+
+    def _write_results(self, out: Path, outcome: Outcome | None) -> None:
+        writer = self.writer
+        assert outcome is not None and writer is not None
+        outcome.write(out, self.belongings.publish)
+        self.writer = None
+        writer.close()
         with self.belongings.tracker():
-            self.tracker.finish(run)
-        write_report(out, publish=publish)
+            self.tracker.finish(outcome.run)
+
+    def _unfinished(self, trouble: OSError, *, saved: bool) -> UserError:
+        """The error of a run whose last files cannot be written, with what can be done about it."""
+        advice = "free space, then start it again"
+        if saved or directory.has_checkpoint(self.directory):
+            place = shlex.quote(str(self.directory))
+            advice = f"free space, then finish with: sancus train --resume {place}"
+        reason = trouble.strerror or str(trouble)
+        return UserError(f"cannot write the run's last files to {self.directory}: {reason}; {advice}")
 
     def _progress(self, record: Record) -> None:
         self.say.epoch(record, self.job.trainer.settings.epochs)

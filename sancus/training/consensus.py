@@ -99,7 +99,7 @@ def combine(statements: Sequence[Statement], *, evaluated: bool) -> Record:
     record: Record = {name: _over_ranks(name, columns[name]) for name in FIGURES if name in METRICS}
     fractions = torch.stack([one.score for one in statements]).sum(dim=0)
     for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
-        record[split] = (top / bottom if bottom else 0.0) if evaluated else None
+        record[split] = top / bottom if evaluated and bottom else None
     figures = [one.figures for one in statements]
     in_transport = torch.tensor([communicated(times) for times in figures], dtype=torch.float64)
     record["comm_seconds"] = float(in_transport.mean())

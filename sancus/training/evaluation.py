@@ -26,23 +26,23 @@ class Evaluation:
             logits: torch.Tensor = model(self.exchange.input, self.exchange)
         return logits
 
-    def score(self, model: nn.Module) -> torch.Tensor:
-        """This rank's fractions `[3, 2]` of train, val and test."""
-        return self.task.score(self.logits(model), RankZero(self.exchange.group))
+    def score(self, logits: torch.Tensor) -> torch.Tensor:
+        """This rank's fractions `[3, 2]` of train, val and test, from the logits of the own rows."""
+        return self.task.score(logits, RankZero(self.exchange.group))
 
 
 @dataclass
 class Best:
-    """The best validation epoch so far, and the weights it had."""
+    """The best validation epoch so far, and the weights it had; the last one where no score is defined."""
 
     epoch: int = -1
-    val: float = -1.0
-    test: float = -1.0
+    val: float | None = None  # None: undefined, such as ROC-AUC without a positive label
+    test: float | None = None
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def better(self, epoch: int, val: float | None, test: float | None, model: nn.Module) -> Best:
-        """The best one after another epoch was scored; itself where that was not better, or not scored."""
-        if val is None or test is None or val <= self.val:
+        """The best one after another epoch was scored; itself where that was not better."""
+        if self.epoch >= 0 and self.val is not None and (val is None or val <= self.val):
             return self
         weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         return Best(epoch, val, test, weights)

@@ -92,7 +92,8 @@ class NodeTask:
         if joined is None:
             return torch.zeros(2, dtype=torch.float64)
         scores, labels = joined.double().cpu().chunk(2, dim=1)
-        return torch.tensor([mean_roc_auc(scores, labels > 0.5), 1.0], dtype=torch.float64)
+        auc = mean_roc_auc(scores, labels > 0.5)
+        return torch.tensor([0.0, 0.0] if auc is None else [auc, 1.0], dtype=torch.float64)
 
 
 def class_weights(

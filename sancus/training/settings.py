@@ -9,6 +9,8 @@ from typing import Literal
 from sancus.errors import UserError
 
 Parameters = Literal["sum", "average"]
+LARGEST = 1e30  # of a rate: Adam divides its first step by 0.1, and float32 ends at 3.4e38
+SEEDS = 2**64  # torch takes so many
 FREE = {"may_change": True}  # a resumed run may set it anew (see `sancus.config.settings`)
 
 
@@ -69,15 +71,18 @@ class TrainingSettings:
         for name in ("warmup", "patience", "check", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name} {getattr(self, name)}: must not be negative")
+        if self.seed >= SEEDS:
+            raise UserError(f"--seed {self.seed}: must be at most {SEEDS - 1}")
         if not 0.0 <= self.label_smoothing < 1.0:
             raise UserError(f"--label-smoothing {self.label_smoothing}: must be at least 0 and below 1")
         self.weights_of_classes()
         for name in ("lr", "momentum", "weight_decay", "layer_weight_decay"):
             value = getattr(self, name) if getattr(self, name) is not None else 0.0
+            flag = name.replace("_", "-")
             if not math.isfinite(value) or value < 0:
-                flag = name.replace("_", "-")
                 raise UserError(f"--{flag} {value}: must be a number that is not negative")
-
+            if value > LARGEST:
+                raise UserError(f"--{flag} {value:g}: must be at most {LARGEST:g}; steps would not be finite")
         if not 0.0 <= self.label_rate < 1.0:
             raise UserError(f"--label-rate {self.label_rate}: must be at least 0 and below 1")
 

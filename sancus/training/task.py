@@ -39,7 +39,10 @@ class Task(Protocol):
         ...
 
     def score(self, logits: torch.Tensor, gatherer: Gatherer | None = None) -> torch.Tensor:
-        """`[3, 2]` numerator and denominator of train, val and test, float64; they add up over ranks."""
+        """`[3, 2]` numerator and denominator of train, val and test, float64; they add up over ranks.
+
+        A score whose denominator is 0 on all ranks is undefined.
+        """
         ...
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:

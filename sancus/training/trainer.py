@@ -15,6 +15,7 @@ from torch import nn
 from sancus.comm.layout import Layout
 from sancus.comm.mesh import Mesh
 from sancus.exchange.full_graph import FullGraph
+from sancus.exchange.health import ADVICE, finite
 from sancus.metrics.declared import METRICS
 from sancus.training.consensus import UNMEASURED, Consensus, Record, Statement, combine
 from sancus.training.evaluation import Best, Evaluation
@@ -86,8 +87,8 @@ class Trainer:
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
             self.figures = self._figures_of_epoch(loss) | measured(lap)
             record = self._agree(epoch, score, evaluated=evaluated)
-            val, test = record["val"], record["test"]
-            self.best = self.best.better(epoch, val, test, self.model)
+            if evaluated:
+                self.best = self.best.better(epoch, record["val"], record["test"], self.model)
             self.next_epoch = epoch + 1
             yield record
         self.exchange.crossing.drain()
@@ -98,8 +99,16 @@ class Trainer:
         return self._schedule.train_epoch(epoch, self._work)
 
     def evaluate(self) -> torch.Tensor:
-        """This rank's score fractions `[3, 2]` of a fresh, exact pass."""
-        return self.evaluation.score(self.model)
+        """This rank's score fractions `[3, 2]` of a fresh, exact pass.
+
+        Logits that are not finite are noted: on one rank no payload shows them, and they would get a score.
+        """
+        logits = self.logits()
+        if not finite(logits):
+            group = self.exchange.group
+            where = f"rank {group.rank}, evaluation, epoch {group.clock.epoch}"
+            self.exchange.crossing.health.note(f"{where}: logits hold NaN or infinity; {ADVICE}")
+        return self.evaluation.score(logits)
 
     def logits(self) -> torch.Tensor:
         """Logits `[n_i, C]` of the own rows from a fresh, exact, full-precision pass."""

@@ -14,7 +14,7 @@ from tests.faults.sessions import train
 from tests.faults.test_killed import WORK
 from tests.helpers.processes import run_ranks
 
-GROWTH = 4 << 20  # bytes a thousand epochs that are no leak: logs of decisions, pools of the allocator
+GROWTH = 4 << 20  # bytes a thousand epochs that are no leak: pools of the allocator
 WARM = 5  # the first of so many parts of a run
 
 

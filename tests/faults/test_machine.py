@@ -278,6 +278,23 @@ def test_a_disk_that_is_full_at_the_start_is_told_in_one_line(pages: int, tmp_pa
     record("disk full at the start", "gloo", 1, 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
+def test_a_full_folder_for_temporary_files_is_told_in_one_line(backend: str, tmp_path: Path) -> None:
+    """There is room for one page: Python takes the folder, and no rank could leave its last words there."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    with small_disk(1 << 16, folder) as (prefix, disk):
+        fill(disk / "filler")
+        os.truncate(disk / "filler", (disk / "filler").stat().st_size - mmap.PAGESIZE)
+        flags = ("--backend", backend, "--out", tmp_path / "run")
+        env = {"TMPDIR": str(folder)}
+        result = run(*ENDLESS, *flags, launcher="local", ranks=2, prefix=prefix, env=env, timeout=SOON)
+    why = f"no room for temporary files in {folder} (No space left on device); free space or set TMPDIR"
+    assert (result.code, result.err) == (2, f"sancus: {why}\n"), result
+    record("TMPDIR full at the start", backend, 1, 1, [result.seconds])
+
+
 def test_a_disk_that_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_space(*_: object, **arrays: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -95,7 +95,7 @@ def test_a_failure_is_in_the_log_of_its_rank(tmp_path: Path) -> None:
     result = run("train", DATA, *FLAGS, "--lr", "1e30", "--optimizer", "sgd", "--out", tmp_path / "run")
     assert result.code == 2, result
     logs = [(tmp_path / "run" / "logs" / f"rank-{rank}.log").read_text() for rank in range(2)]
-    assert any("ERROR the loss of rank" in log for log in logs), logs
+    assert any(" ERROR " in log and "; lower --lr" in log for log in logs), logs
 
 
 def test_a_codec_that_is_too_coarse_is_told_once(tmp_path: Path) -> None:

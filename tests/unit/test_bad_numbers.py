@@ -68,3 +68,21 @@ def test_all_ranks_stop_before_any_weight_moves(folder: Path, what: str, words: 
     everyone = results(run_threads(RANKS, run))
     assert {epoch for epoch, _, _ in everyone} == {BAD_EPOCH}
     assert len({number for _, *sums in everyone for number in sums}) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_step_that_leaves_the_numbers_is_refused_on_any_number_of_ranks(ranks: int, tmp_path: Path) -> None:
+    folder = shards_of(awkward_graph(), "random", ranks, tmp_path)
+    config = Config(
+        factors=FactorSettings(plan="halo", kernel="torch"),
+        shape=ModelSettings(hidden=4, dropout=0.0),
+        training=TrainingSettings(epochs=1, optimizer="sgd", lr=1e30),
+    )
+
+    def run(group: Group) -> bool:
+        trainer = thread_trainer(config, open_own(folder, group), group)
+        with pytest.raises(UserError, match="NaN or infinity; lower --lr"):
+            trainer.run()
+        return True
+
+    assert all(results(run_threads(ranks, run)))

@@ -476,7 +476,8 @@ def test_a_checkpoint_of_before_holds_what_evaluations_saw(folder: Path) -> None
         versions = state.plain["versions"] | dict.fromkeys(seen, 2)
         plain = {key: value for key, value in state.plain.items() if key != "noisy"} | {"versions": versions}
         resumed.model.load_state_dict(trainer.model.state_dict())
-        resumed.exchange.crossing.restore(State({**state.tensors, **seen}, plain, state.decisions))
+        resumed.exchange.crossing.restore(State({**state.tensors, **seen}, plain))
+        trainer.exchange.crossing.forget()
         resumed.train_epoch(3)
         trainer.train_epoch(3)
         assert log_of(resumed.exchange) == log_of(trainer.exchange)
@@ -503,6 +504,7 @@ def test_a_resumed_process_fetches_the_input_where_it_needs_it_first(
         resumed.model.load_state_dict(trainer.model.state_dict())
         resumed.optimizer.load_state_dict(deepcopy(trainer.optimizer.state_dict()))
         resumed.exchange.crossing.restore(trainer.exchange.crossing.state())
+        trainer.exchange.crossing.forget()
         for epoch in range(3, 6):
             assert resumed.train_epoch(epoch) == trainer.train_epoch(epoch)
         assert log_of(resumed.exchange) == log_of(trainer.exchange)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -68,6 +69,7 @@ MISTAKES = {
     "shape": Mistake("train reddit@0.1", r"did you mean synthetic:reddit@0.1\?"),
     "graph setting": Mistake("train synthetic:nodes=many", r"nodes='many' is not a whole number"),
     "graph file": Mistake("train {folder}/none.npz", r"none\.npz' does not exist"),
+    "graph pipe": Mistake("data info {folder}/pipe.npz", r"pipe\.npz' is neither a file nor a folder"),
     "graph suffix": Mistake("train {folder}/file.txt", r"file\.txt: no labels; put labels\.csv"),
     "no archive": Mistake("train {folder}/noise.npz", r"noise\.npz: is not a \.npz archive"),
     "empty mask": Mistake("train {folder}/mask.npz", r"mask\.npz: val_mask selects no node"),
@@ -83,6 +85,10 @@ MISTAKES = {
     "epochs": train("--epochs 0", r"--epochs 0: must be at least 1"),
     "dropout": train("--dropout 1", r"--dropout 1.0: must be at least 0 and below 1"),
     "rate": train("--lr nan", r"--lr nan: must be"),
+    "huge rate": train("--lr 3e38", r"--lr 3e\+38: must be at most 1e\+30; steps would not be finite"),
+    "huge seed": train(
+        f"--seed {2**70}", r"--seed 1180591620717411303424: must be at most 18446744073709551615"
+    ),
     "no rank": train("--ranks 0", r"--ranks 0: must be at least 1"),
     "ranks": train("--ranks 61", r"61 ranks for 60 nodes"),
     "timeout": train("--timeout nan", r"--timeout nan: must be above 0"),
@@ -154,6 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the mistakes are about."""
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "file.txt").write_text("no JSON, no graph")
+    os.mkfifo(folder / "pipe.npz")
     (folder / "noise.npz").write_bytes(b"noise")
     (folder / "list.json").write_text("[1]")
     (folder / "misspelt.json").write_text('{"config": {"training": {"epohcs": 3}}}')

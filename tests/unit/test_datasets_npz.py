@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sancus.datasets import READERS
+from sancus.datasets.info import facts_of, info_rows, oddities
 from sancus.datasets.npz import NpzReader, save_npz
 from sancus.datasets.open import check_source, fingerprint, open_graph
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph
+from tests.helpers.graphs import awkward_graph
 
 Arrays = dict[str, Any]
 
@@ -330,3 +334,17 @@ def test_real_graph(path: Path) -> None:
     if path.stem == "cora":
         assert (graph.nodes, graph.edges, graph.classes) == (2708, 2 * 5278, 7)
         assert sp.issparse(graph.features) and graph.feature_count == 1433 and not graph.directed
+
+
+def test_a_billion_classes_take_no_memory_to_look_at() -> None:
+    """A file may name any number of classes; what is counted is the classes that nodes have."""
+    graph = dataclasses.replace(awkward_graph(), classes=10**9)
+    facts = facts_of(graph)
+    tracemalloc.start()
+    rows, lines = dict(info_rows(graph, facts, "npz")), oddities(graph, facts)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10_000_000
+    assert (
+        rows["nodes a class"].startswith("0 to ") and "999999997 of 1000000000 classes have no node" in lines
+    )

@@ -331,7 +331,8 @@ def test_features_are_scaled_to_a_sum_of_1(tmp_path: Path) -> None:
 def test_roc_auc_counts_ties_half_and_leaves_out_labels_without_both() -> None:
     scores = torch.tensor([[1.0, 5.0], [1.0, 4.0], [0.0, 3.0]])
     assert mean_roc_auc(scores, torch.tensor([[True, True], [False, True], [False, True]])) == 0.75
-    assert mean_roc_auc(scores[:0], torch.zeros(0, 2, dtype=torch.bool)) == 0.0
+    assert mean_roc_auc(scores[:0], torch.zeros(0, 2, dtype=torch.bool)) is None
+    assert mean_roc_auc(scores, torch.zeros(3, 2, dtype=torch.bool)) is None, "no positive node"
 
 
 @pytest.mark.parametrize("model", ["gat", "gatv2"])

@@ -30,6 +30,7 @@ def test_an_epoch_in_words() -> None:
     assert progress.figures(RECORD) == [
         "loss 0.5000",
         "val 0.2500",
+        "test undefined",
         "1.2 MB",
         "skipped 25 %",
         "age 2",

@@ -19,7 +19,7 @@ from sancus.report.chart import (
     thinning,
 )
 from sancus.report.groups import RunGroup
-from sancus.report.run_reader import RunFiles, number, section
+from sancus.report.run_reader import RunFiles, loss_of, number, section
 from sancus.report.units import byte_unit, number_text, score_text
 from sancus.report.volume import all_bytes
 
@@ -208,7 +208,7 @@ def _line(group: RunGroup, key: str, axis: Axis, name: str, place: int) -> Line:
 def _points(files: RunFiles, key: str, axis: Axis) -> dict[int, tuple[float | None, float | None]]:
     """epoch -> (x, y) of one run."""
     epochs = [int(epoch["epoch"]) for epoch in files.epochs]
-    values = [number(epoch.get(key)) for epoch in files.epochs]
+    values = [loss_of(epoch) if key == "loss" else number(epoch.get(key)) for epoch in files.epochs]
     if axis.sum_of is None:
         return {epoch: (float(epoch), y) for epoch, y in zip(epochs, values, strict=True)}
     steps = [axis.step(epoch) for epoch in files.epochs]
