@@ -6,12 +6,13 @@ import os
 import shlex
 import sys
 import traceback
+from contextlib import nullcontext
 from functools import partial
 
 import cyclopts
 from cyclopts import App
 
-from sancus.cli.exits import INTERRUPTED, finish_rank, leave
+from sancus.cli.exits import INTERRUPTED, finish_rank, leave, world_here
 from sancus.cli.flags import fill_flags
 from sancus.comm.errors import CommError
 from sancus.config.resolve import modern_arguments
@@ -24,7 +25,7 @@ from sancus.launch.exit_codes import (
     EXIT_USER,
     exit_code,
 )
-from sancus.launch.interrupt import Stopped
+from sancus.launch.interrupt import Interrupted, Stopped, early_signals, unblock_signals
 from sancus.launch.spawn import RanksNeeded, spawn
 
 LAUNCHER = "sancus.cli.local_ranks"  # the module that a command with several ranks becomes
@@ -43,8 +44,17 @@ def make_app(summary: str = "", version: str = "") -> App:
 
 
 def run_verbs(app: App) -> None:
-    """Do what `sys.argv` asks for: a user's mistake is one line and exit code 2."""
+    """Do what `sys.argv` asks for: a user's mistake is one line and exit code 2.
+
+    A rank that has nothing to save yet is ended by a signal at once, so that it cannot hang in a library.
+    """
+    with nullcontext() if world_here() else early_signals():
+        _run_verbs(app)
+
+
+def _run_verbs(app: App) -> None:
     try:
+        unblock_signals()
         needed = _obey(app)
         if needed is not None:
             spawn(sys.argv[1:], needed, partial(run_verbs, app), LAUNCHER)
@@ -60,6 +70,8 @@ def run_verbs(app: App) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         leave(EXIT_PIPE)
     except Stopped as stop:
+        leave(exit_code(stop.number), str(stop))
+    except Interrupted as stop:
         leave(exit_code(stop.number), str(stop))
     except KeyboardInterrupt:
         leave(EXIT_INTERRUPTED, INTERRUPTED)

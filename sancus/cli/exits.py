@@ -20,7 +20,7 @@ HOLD_BACK_SECONDS = 2.0
 
 def leave(code: int, line: str = "", details: str = "") -> NoReturn:
     """End this process with a last line. A rank ends at once: it waits for no collective of the others."""
-    world = _world()
+    world = world_here()
     if code not in EXIT_SAVED:
         heed_signals()  # nothing is left to be saved: a launcher that ends this process ends it now
     note_end(f"{details}{line or f'ended with exit code {code}'}", failed=True)
@@ -40,13 +40,14 @@ def leave(code: int, line: str = "", details: str = "") -> NoReturn:
 
 def finish_rank() -> None:
     """A rank that is done leaves at once: gloo's threads can abort a process while Python takes it apart."""
-    world = _world()
+    world = world_here()
     if world is not None and world.launcher in ("local", "torchrun"):
         sys.stderr.flush()
         os._exit(0)
 
 
-def _world() -> World | None:
+def world_here() -> World | None:
+    """The world of this process; None where it has none, or one that is announced wrongly."""
     try:
         return detect(os.environ)
     except UserError:
