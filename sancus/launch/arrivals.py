@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import time
 from contextlib import suppress
 
 from sancus.launch.attempt import Attempt
-from sancus.launch.interrupt import SIGNALS, unblock_signals
+from sancus.launch.interrupt import SAME_SECONDS, handle_signals, unblock_signals
 
 
 class Arrivals:
@@ -20,13 +21,14 @@ class Arrivals:
 
     def __init__(self) -> None:
         self.received: list[int] = []
-        self._passed = 0  # how many of them the ranks of the present attempt have heard of
+        self._passed = 0  # how many of them the ranks have heard of
+        self._answered: float | None = None  # when they heard of the first SIGINT
+        self._impatient = False  # whether another one came well after that
         self._waker, wake = os.pipe()  # readable when a signal came, so that a wait ends
         os.set_blocking(self._waker, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
-        for number in SIGNALS:
-            signal.signal(number, self._note)
+        handle_signals(self._note)
         unblock_signals()
 
     def wake(self, selector: selectors.BaseSelector) -> None:
@@ -34,7 +36,7 @@ class Arrivals:
         selector.register(self._waker, selectors.EVENT_READ)
 
     def pass_on(self, attempt: Attempt) -> None:
-        """Tell the ranks what has arrived; a second SIGINT kills them.
+        """Tell the ranks what has arrived; a SIGINT of an impatient user kills them.
 
         To be called before every wait: a signal that comes later ends the wait.
         """
@@ -43,10 +45,15 @@ class Arrivals:
         while self._passed < len(self.received):
             number = self.received[self._passed]
             self._passed += 1
-            if number == signal.SIGINT and signal.SIGINT in self.received[: self._passed - 1]:
-                attempt.kill()
-            else:
-                attempt.signal(number)
+            if number == signal.SIGINT and self._answered is not None:
+                continue  # the same Ctrl-C once more, or the end of patience
+            attempt.signal(number)
+            if number == signal.SIGINT:
+                self._answered = time.monotonic()
+        if self._impatient:
+            attempt.kill()
 
     def _note(self, number: int, _: object) -> None:
         self.received.append(number)
+        if number == signal.SIGINT and self._answered is not None:
+            self._impatient |= time.monotonic() - self._answered > SAME_SECONDS

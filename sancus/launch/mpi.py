@@ -12,7 +12,7 @@ from functools import partial
 from sancus.launch.arrivals import Arrivals
 from sancus.launch.attempt import Start
 from sancus.launch.backend import mpiexec
-from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PIPE, EXIT_SAVED, EXIT_USER
+from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PIPE, EXIT_SAVED, EXIT_USER, exit_code
 from sancus.launch.process import follow_parent
 from sancus.watch.board import WATCH
 from sancus.watch.deaths import DeathWatch
@@ -45,6 +45,8 @@ class MpiRanks:
         if code not in (0, EXIT_USER, EXIT_PIPE, *EXIT_SAVED):
             sys.stderr.write(f"sancus: {failed}; all ranks were ended\n")
             return EXIT_FAILED
+        if code in EXIT_SAVED and self._arrivals.received:
+            return exit_code(self._arrivals.received[0])
         return code
 
     def _wait_for_mpiexec(self) -> int:
@@ -61,8 +63,8 @@ class MpiRanks:
         return self._child.wait()
 
     def signal(self, number: int) -> None:
-        """Send a signal to mpiexec, which passes it on."""
-        self._child.send_signal(number)
+        """Send a signal to mpiexec, which passes it on; SIGHUP would end it."""
+        self._child.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def kill(self) -> None:
         """Kill all ranks by the second SIGINT that mpiexec gets."""

@@ -64,7 +64,7 @@ class Session:
 
     def _run(self) -> dict[str, Any] | None:
         output, trainer = self.request.config.output, self.job.trainer
-        interrupt = Interrupt()
+        interrupt = Interrupt(patient=RUN in os.environ)
         trainer.stop_signal = lambda: interrupt.received
         self._open()
         self._open_log()
