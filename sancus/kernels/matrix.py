@@ -40,15 +40,6 @@ class SparseMatrix:
         )
         return cls(csr, kernel)
 
-    @classmethod
-    def from_torch_sparse(cls, matrix: Any, kernel: Kernel) -> SparseMatrix:
-        """A `torch_sparse.SparseTensor`, sharing its memory where it can; without values every entry is 1."""
-        crow, col, value = matrix.csr()
-        if value is None:
-            value = torch.ones(len(col), device=col.device)
-        rows, columns = matrix.sparse_sizes()
-        return cls(Csr(crow, col, value, (int(rows), int(columns))), kernel)
-
     @property
     def shape(self) -> tuple[int, int]:
         """`(m, n)`."""

@@ -55,3 +55,12 @@ class TorchSparseKernel:
     def accumulate(self, prepared: Any, dense: torch.Tensor, out: torch.Tensor) -> None:
         """`out += A H` in place, by way of the product."""
         out += self.multiply(prepared, dense)
+
+
+def csr_of(matrix: Any) -> Csr:
+    """The entries of a `torch_sparse.SparseTensor`, sharing its memory; without values every entry is 1."""
+    crow, col, value = matrix.csr()
+    rows, columns = matrix.sparse_sizes()
+    if value is None:
+        value = torch.ones(len(col), device=col.device)
+    return Csr(crow, col, value, (int(rows), int(columns)))

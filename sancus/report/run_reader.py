@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sancus.report.ages import Decisions, check_shape
 from sancus.report.rank_logs import read_rank_logs
+from sancus.report.seconds import PARTS
 
 SECTIONS = (
     "config",
@@ -38,13 +39,7 @@ EPOCH_KEYS = (
     "val",
     "test",
     "seconds",
-    "aggregation_seconds",
-    "dense_seconds",
-    "codec_seconds",
-    "transfer_seconds",
-    "waiting_seconds",
-    "agreement_seconds",
-    "other_seconds",
+    *PARTS,
     "compute_seconds",
     "comm_seconds",
     "hidden_seconds",

@@ -7,31 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sancus.metrics.declared import METRICS
 from sancus.trackers.base import Record
+
+
+def _in_unit(unit: str) -> tuple[str, ...]:
+    return tuple(name for name, metric in METRICS.items() if metric.unit == unit)
+
 
 GROUPS = {
     "score": ("train", "val", "test"),
-    "bytes": (
-        "wire_bytes",
-        "raw_bytes",
-        "saved_bytes",
-        "agreement_bytes",
-        "parameter_bytes",
-        "history_bytes",
-    ),
-    "seconds": (
-        "seconds",
-        "aggregation_seconds",
-        "dense_seconds",
-        "codec_seconds",
-        "transfer_seconds",
-        "waiting_seconds",
-        "agreement_seconds",
-        "other_seconds",
-        "compute_seconds",
-        "comm_seconds",
-        "hidden_seconds",
-    ),
+    "bytes": _in_unit("B"),
+    "seconds": _in_unit("s"),
     "staleness": ("sends", "skips", "max_age", "max_drift"),
     "codec": ("codec_error", "codec_noise"),
 }

@@ -36,7 +36,7 @@ BELOW = {
     "exchange": "errors kernels staleness comm codecs plans",
     "models": "errors plugins kernels",
     "training": "errors metrics comm exchange",
-    "trackers": "errors plugins",
+    "trackers": "errors plugins metrics",
     "watch": "comm",
     "config": (
         "errors plugins kernels staleness partitioners comm codecs plans datasets models training trackers"

@@ -14,6 +14,7 @@ from sancus.errors import UserError
 from sancus.kernels import KERNELS
 from sancus.kernels.base import Csr, Kernel, index_dtype
 from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.torch_sparse import csr_of
 from sancus.kernels.transpose import row_of_entries, transposition_of
 from sancus.plugins import build, summary
 
@@ -192,7 +193,7 @@ def test_a_sparse_tensor_of_torch_sparse_is_accepted() -> None:
         def sparse_sizes(self) -> tuple[int, int]:
             return 2, 3
 
-    matrix = SparseMatrix.from_torch_sparse(Stand(), kernel_or_skip("auto"))
+    matrix = SparseMatrix(csr_of(Stand()), kernel_or_skip("auto"))
     assert matrix.to_dense().tolist() == [[0, 1, 0], [1, 0, 1]]
 
 
@@ -202,7 +203,7 @@ def test_a_real_sparse_tensor_gives_the_same() -> None:
     given_matrix = package.SparseTensor(
         row=torch.tensor([1, 0, 1]), col=torch.tensor([2, 1, 0]), value=value, sparse_sizes=(2, 3)
     )
-    matrix = SparseMatrix.from_torch_sparse(given_matrix, kernel_or_skip("torch-sparse"))
+    matrix = SparseMatrix(csr_of(given_matrix), kernel_or_skip("torch-sparse"))
     torch.testing.assert_close(matrix.to_dense(), given_matrix.to_dense())
     dense = torch.randn(3, 4)
     torch.testing.assert_close(matrix @ dense, given_matrix.to_dense() @ dense)

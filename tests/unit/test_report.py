@@ -23,6 +23,7 @@ from sancus.report.charts.raster import raster
 from sancus.report.groups import group_runs
 from sancus.report.page import render, write_report
 from sancus.report.run_reader import read
+from sancus.report.seconds import PARTS
 from sancus.report.summary import bill, result, title
 
 VOID = {"meta"}
@@ -527,16 +528,7 @@ def test_decisions_of_a_killed_run_come_from_its_logs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(files.errors, ERRORS)
 
 
-NEW = (
-    "aggregation_seconds",
-    "dense_seconds",
-    "codec_seconds",
-    "transfer_seconds",
-    "waiting_seconds",
-    "agreement_seconds",
-    "other_seconds",
-    "hidden_seconds",
-)
+NEW = (*PARTS, "hidden_seconds")
 
 
 def test_a_run_of_an_older_version(tmp_path: Path) -> None:

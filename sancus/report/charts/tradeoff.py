@@ -27,31 +27,6 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
     if len(marks) < 2:
         return []
     silent = [group.label for group, _, size, _ in marks if not size]
-    traces = []
-    for group, place, size, score in marks:
-        scores = [100 * value for value in group.values(of_result("test"))]
-        shade = colour(series_colour(place))
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": label(group.label),
-                "x": [size or None],
-                "y": [100 * score],
-                "error_y": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [max(scores) - 100 * score],
-                    "arrayminus": [100 * score - min(scores)],
-                    "visible": len(scores) > 1,
-                    "color": shade,
-                    "thickness": 1.5,
-                },
-                "marker": {"color": shade, "size": 13, "symbol": MARKS[place % len(MARKS)]},
-                "hovertemplate": f"<b>{label(group.label)}</b><br>{bytes_text(size)} an epoch, "
-                f"test {score_text(score)}<extra></extra>",
-            }
-        )
     best = max(marks, key=lambda item: item[3])
     sending = [item for item in marks if item[2]] or marks
     least = min(sending, key=lambda item: item[2])
@@ -72,7 +47,7 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
                 "wire_bytes_an_epoch": [_payload(group) for group, *_ in marks],
                 "test": [score for *_, score in marks],
             },
-            traces,
+            [_mark(*mark) for mark in marks],
             {
                 "xaxis": {"type": "log", "title": {"text": "all bytes an epoch (log)"}, **_ticks(marks)},
                 "yaxis": {"title": {"text": "test, %"}, "nticks": 6},
@@ -99,6 +74,31 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
             wide=True,
         )
     ]
+
+
+def _mark(group: RunGroup, place: int, size: float, score: float) -> dict[str, Any]:
+    """A group's scatter mark, with the spread of its seeds."""
+    scores = [100 * value for value in group.values(of_result("test"))]
+    shade = colour(series_colour(place))
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label(group.label),
+        "x": [size or None],
+        "y": [100 * score],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [max(scores) - 100 * score],
+            "arrayminus": [100 * score - min(scores)],
+            "visible": len(scores) > 1,
+            "color": shade,
+            "thickness": 1.5,
+        },
+        "marker": {"color": shade, "size": 13, "symbol": MARKS[place % len(MARKS)]},
+        "hovertemplate": f"<b>{label(group.label)}</b><br>{bytes_text(size)} an epoch, "
+        f"test {score_text(score)}<extra></extra>",
+    }
 
 
 def _payload(group: RunGroup) -> float | None:
