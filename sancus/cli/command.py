@@ -16,6 +16,7 @@ from sancus.cli.exits import INTERRUPTED, finish_rank, leave, world_here
 from sancus.cli.flags import fill_flags
 from sancus.comm.errors import CommError
 from sancus.config.resolve import modern_arguments
+from sancus.console.terminal import outlive_terminal
 from sancus.errors import UserError
 from sancus.launch.exit_codes import (
     EXIT_FAILED,
@@ -48,6 +49,7 @@ def run_verbs(app: App) -> None:
 
     A rank that has nothing to save yet is ended by a signal at once, so that it cannot hang in a library.
     """
+    outlive_terminal()
     with nullcontext() if world_here() else early_signals():
         _run_verbs(app)
 

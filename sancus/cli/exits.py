@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 from typing import NoReturn
 
 from sancus.errors import UserError
@@ -13,6 +12,7 @@ from sancus.launch.exit_codes import EXIT_PEER, EXIT_SAVED
 from sancus.launch.interrupt import heed_signals
 from sancus.launch.world import World, detect
 from sancus.runs.logs import note_end
+from sancus.watch.process import children_of
 
 INTERRUPTED = "interrupted"
 HOLD_BACK_SECONDS = 2.0
@@ -70,9 +70,5 @@ def may_speak(world: World | None, *, lost_peers: bool) -> bool:
 
 def _one_has_left(world: World) -> bool:
     """Whether a rank of this host ended before this one did (Linux; no where it cannot be known)."""
-    parent = os.getppid()
-    try:
-        siblings = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    except OSError:
-        return False
-    return str(os.getpid()) in siblings and len(siblings) < world.local_size
+    siblings = children_of(os.getppid())
+    return os.getpid() in siblings and len(siblings) < world.local_size

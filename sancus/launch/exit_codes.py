@@ -14,6 +14,14 @@ EXIT_SAVED = (EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_HUNG_UP)  # a signal ended
 EXIT_PIPE = 128 + signal.SIGPIPE  # nobody reads our output any more
 
 
+def signal_name(number: int) -> str:
+    """`SIGTERM`; `signal 40` for one of the real-time signals, which have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def exit_code(number: int) -> int:
     """The exit code of a run that a signal ended; SIGUSR1 is how Slurm announces SIGTERM."""
     return EXIT_TERMINATED if number == signal.SIGUSR1 else 128 + number

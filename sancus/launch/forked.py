@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from sancus.launch.arrivals import Arrivals
 from sancus.launch.attempt import Start
-from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PEER, EXIT_PIPE, EXIT_SAVED, EXIT_USER
+from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PEER, EXIT_PIPE, EXIT_SAVED, EXIT_USER, signal_name
 from sancus.launch.interrupt import heed_signals
 from sancus.launch.process import WARM, fork, name_process, run_command
 from sancus.launch.world import LAUNCHER_PID, RENDEZVOUS
@@ -128,7 +128,7 @@ class ForkedRanks:
         if code is None:
             how = "did not answer the others"
         elif code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
+            how = f"was killed by {signal_name(-code)}"
         else:
             how = f"failed with exit code {code}"
         sys.stderr.write(f"sancus: rank {rank} {how}; all ranks were ended\n")

@@ -7,15 +7,19 @@ import selectors
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 
 from sancus.launch.arrivals import Arrivals
 from sancus.launch.attempt import Start
 from sancus.launch.backend import mpiexec
-from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PIPE, EXIT_SAVED, EXIT_USER, exit_code
+from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PIPE, EXIT_SAVED, EXIT_USER
 from sancus.launch.process import follow_parent
-from sancus.watch.board import WATCH
+from sancus.launch.proxy import end_without_proxy, proxies_of, who_was_killed
+from sancus.watch.board import WATCH, FileNotes
 from sancus.watch.deaths import DeathWatch
+from sancus.watch.leftovers import remove_leftovers
+from sancus.watch.process import children_of
 
 
 class MpiRanks:
@@ -29,6 +33,7 @@ class MpiRanks:
         self._arrivals = arrivals
         command = [mpiexec(), "-n", str(start.ranks), sys.executable, "-m", "sancus", *start.argv]
         self._deaths = DeathWatch(start.folder, start.ranks)
+        self._notes = FileNotes(start.folder)
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -41,16 +46,19 @@ class MpiRanks:
         """Wait until mpiexec ends. It does not say which rank was killed, so that is watched apart."""
         with self._deaths as deaths:
             code = self._wait_for_mpiexec()
-            failed = deaths.who_failed() or f"mpiexec ended with exit code {code}"
-        if code not in (0, EXIT_USER, EXIT_PIPE, *EXIT_SAVED):
+            failed = (
+                who_was_killed(self._notes) or deaths.who_failed() or f"mpiexec ended with exit code {code}"
+            )
+        remove_leftovers()
+        if code in (0, EXIT_USER, EXIT_PIPE, *EXIT_SAVED):
+            return code
+        if not self._arrivals.received:  # else some rank had nothing to save yet when it heard of the signal
             sys.stderr.write(f"sancus: {failed}; all ranks were ended\n")
-            return EXIT_FAILED
-        if code in EXIT_SAVED and self._arrivals.received:
-            return exit_code(self._arrivals.received[0])
-        return code
+        return EXIT_FAILED
 
     def _wait_for_mpiexec(self) -> int:
         """Pass on what arrives until mpiexec ends; its exit code."""
+        end_without_proxy(self._child.pid, self._notes)
         with selectors.DefaultSelector() as selector:
             self._arrivals.wake(selector)
             process = os.pidfd_open(self._child.pid)
@@ -63,8 +71,14 @@ class MpiRanks:
         return self._child.wait()
 
     def signal(self, number: int) -> None:
-        """Send a signal to mpiexec, which passes it on; SIGHUP would end it."""
-        self._child.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
+        """Send a signal to mpiexec, which passes it on; one of SIGHUP would be its end, so ranks get that."""
+        ranks = [rank for proxy in proxies_of(self._child.pid) for rank in children_of(proxy)]
+        if number != signal.SIGHUP or not ranks:
+            self._child.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
+        else:
+            for rank in ranks:
+                with suppress(ProcessLookupError):
+                    os.kill(rank, number)
 
     def kill(self) -> None:
         """Kill all ranks by the second SIGINT that mpiexec gets."""
