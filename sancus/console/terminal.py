@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class Terminal(io.FileIO):
     """A terminal as a raw file, which becomes `/dev/null` when it is gone (EIO)."""
 
-    def write(self, data: ReadableBuffer, /) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int:
         """Write, or drop: a connection that broke is no reason to fail, and SIGHUP tells of it anyway."""
         try:
-            return super().write(data)
+            return super().write(data) or 0
         except OSError as error:
             if error.errno != errno.EIO:
                 raise

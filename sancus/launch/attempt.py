@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sancus.launch.world import ATTEMPT, RUN
+from sancus.launch.world import ATTEMPT, GO_ON, RUN
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,11 @@ class Start:
     run: str  # names this run among all, the same for every attempt
     attempt: int
     folder: Path  # of this attempt, where its ranks meet
+    go_on: Path  # the folder in which the ranks of any attempt note the command that goes on with the run
 
     def environment(self) -> dict[str, str]:
         """What a rank of ours learns from its launcher."""
-        return {RUN: self.run, ATTEMPT: str(self.attempt)}
+        return {RUN: self.run, ATTEMPT: str(self.attempt), GO_ON: str(self.go_on)}
 
 
 class Attempt(Protocol):

@@ -19,10 +19,15 @@ from sancus.launch.attempt import Attempt, Start
 from sancus.launch.exit_codes import EXIT_FAILED, EXIT_SAVED, exit_code
 from sancus.launch.forked import ForkedRanks
 from sancus.launch.mpi import MpiRanks
+from sancus.launch.world import GO_ON
+from sancus.watch.board import FileNotes, Notes
 
 
-def supervise(start: Callable[[int], Attempt], restarts: int, arrivals: Arrivals) -> int:
-    """Attempts until one ends well, or a mistake or a signal ends it all; the exit code."""
+def supervise(start: Callable[[int], Attempt], restarts: int, arrivals: Arrivals, notes: Notes) -> int:
+    """Attempts until one ends well, or a mistake or a signal ends it all; the exit code.
+
+    In `notes` is the command that goes on with what ranks have saved, if they saved anything.
+    """
     ended = "no rank was started"
     for attempt in range(restarts + 1):
         if arrivals.received:
@@ -37,7 +42,9 @@ def supervise(start: Callable[[int], Attempt], restarts: int, arrivals: Arrivals
             return code
         sys.stderr.write(f"sancus: starting again, {attempt + 1} of {restarts}\n")
     number = arrivals.received[0]
-    sys.stderr.write(f"sancus: interrupted by {signal.Signals(number).name}; {ended}\n")
+    command = notes.get(GO_ON)
+    how = "" if command is None else f"; go on with: {command.decode()}"
+    sys.stderr.write(f"sancus: interrupted by {signal.Signals(number).name}; {ended}{how}\n")
     return exit_code(number)
 
 
@@ -56,7 +63,7 @@ def run(
         def begin(attempt: int) -> Attempt:
             own = Path(folder) / str(attempt)
             own.mkdir()
-            start = Start(main, argv, ranks, name, attempt, own)
+            start = Start(main, argv, ranks, name, attempt, own, Path(folder))
             return MpiRanks(start, arrivals) if backend == "mpi" else ForkedRanks(start, arrivals)
 
-        return supervise(begin, restarts, arrivals)
+        return supervise(begin, restarts, arrivals, FileNotes(Path(folder)))

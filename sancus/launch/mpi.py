@@ -46,14 +46,13 @@ class MpiRanks:
         """Wait until mpiexec ends. It does not say which rank was killed, so that is watched apart."""
         with self._deaths as deaths:
             code = self._wait_for_mpiexec()
-            failed = (
-                who_was_killed(self._notes) or deaths.who_failed() or f"mpiexec ended with exit code {code}"
-            )
+            failed = who_was_killed(self._notes) or deaths.who_failed()
         remove_leftovers()
         if code in (0, EXIT_USER, EXIT_PIPE, *EXIT_SAVED):
             return code
         if not self._arrivals.received:  # else some rank had nothing to save yet when it heard of the signal
-            sys.stderr.write(f"sancus: {failed}; all ranks were ended\n")
+            how = failed or f"mpiexec ended with exit code {code}"
+            sys.stderr.write(f"sancus: {how}; all ranks were ended\n")
         return EXIT_FAILED
 
     def _wait_for_mpiexec(self) -> int:

@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -66,9 +65,7 @@ def _watch(action: Callable[..., None], *arguments: object) -> None:
 def _end_rank(proxy: int, mpiexec: int, local_rank: int, notes: Notes | None, stderr: Path) -> NoReturn:
     """Wait for the end of the proxy; say so where a user sees it, and end mpiexec and this rank."""
     _ended(proxy, None)
-    if local_rank:
-        time.sleep(HOLD_BACK_SECONDS)
-    if not _ended(mpiexec, 0.0):
+    if not _ended(mpiexec, HOLD_BACK_SECONDS if local_rank else 0.0):
         if notes is not None:
             notes.put(NOTE, b"")
         else:

@@ -19,7 +19,7 @@ from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
 from sancus.exchange.figures import run_log
 from sancus.launch.interrupt import Interrupt, Stopped
-from sancus.launch.world import RUN, World, attempt_of, run_name
+from sancus.launch.world import GO_ON, RUN, World, attempt_of, run_name
 from sancus.metrics.measurements import join_measurements
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
@@ -32,6 +32,7 @@ from sancus.runs.saved_work import SavedWork
 from sancus.runs.stream_log import StreamLog
 from sancus.trackers.base import Guarded
 from sancus.training.consensus import Record
+from sancus.watch.board import FileNotes
 from sancus.watch.watch import Watch, patience_of
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Session:
                 streams.write(trainer)
             self._progress(record)
             if every and trainer.next_epoch % every == 0 and trainer.next_epoch < trainer.settings.epochs:
-                self.saved_work.write(self.directory)
+                self._save()
         if trainer.stopped_by and trainer.next_epoch < trainer.settings.epochs:
             raise self._stopped(trainer.stopped_by)
         done = self._finish()
@@ -105,6 +106,8 @@ class Session:
         self.directory = Path(place)
         if source is not None:
             self.saved_work.resume(Path(source))
+            if source == place:
+                self._note_go_on()
         self._on_rank_zero(self._begin_files)
 
     def _begin_files(self) -> None:
@@ -119,13 +122,29 @@ class Session:
     def _stopped(self, number: int) -> Stopped:
         """Save the work when a signal ends the run; the exception that tells the user how to go on."""
         epoch, name = self.job.trainer.next_epoch, signal.Signals(number).name
-        saved = self.saved_work.write(self.directory)
+        saved = self._save()
         self.job.group.close()
-        resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
+        resume = f"go on with: {self._go_on()}"
         if self.job.world.launcher != "local" and RUN not in os.environ:
             resume += f", started by {self.job.world.launcher} as before"
         how = resume if saved else "nothing was saved"
         return Stopped(number, f"stopped by {name} after epoch {epoch}; {how}")
+
+    def _save(self) -> bool:
+        """Write a checkpoint, on all ranks together; whether it is there."""
+        saved = self.saved_work.write(self.directory)
+        if saved:
+            self._note_go_on()
+        return saved
+
+    def _go_on(self) -> str:
+        """The command that goes on with this run."""
+        return f"sancus train --resume {shlex.quote(str(self.directory))}"
+
+    def _note_go_on(self) -> None:
+        """Tell our launcher of that command: a signal may end ranks before they can say it themselves."""
+        if self.job.world.rank == 0 and GO_ON in os.environ:
+            FileNotes(Path(os.environ[GO_ON])).put(GO_ON, self._go_on().encode())
 
     def _write_metrics(self, record: Record) -> None:
         if self.writer is None:
@@ -179,7 +198,7 @@ class Session:
 
     def _finish(self) -> dict[str, Any] | None:
         trainer, job = self.job.trainer, self.job
-        self.saved_work.write(self.directory)
+        self._save()
         if trainer.best.weights:
             trainer.model.load_state_dict(trainer.best.weights)
         logits = job.gather_rows(trainer.logits())
@@ -198,7 +217,7 @@ class Session:
         except OSError as error:
             raise UserError(
                 f"cannot write the run's last files to {self.out}: {error.strerror}; free space, then finish "
-                f"with: sancus train --resume {shlex.quote(str(self.out))}"
+                f"with: {self._go_on()}"
             ) from error
         return run
 
