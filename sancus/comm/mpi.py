@@ -108,9 +108,10 @@ class MpiTransport(Communicator):
         """Join the world that mpiexec made; `rendezvous` has no meaning under MPI.
 
         Joining (the import) waits for all ranks and knows no timeout, so an alarm ends this process, and
-        with it the world, if a rank never comes.
+        with it the world, if a rank never comes. UCX, below MPICH, would keep SIGHUP for its debugging.
         """
         del rendezvous
+        os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
         signal.setitimer(signal.ITIMER_REAL, timeout)
         from mpi4py import MPI
 
