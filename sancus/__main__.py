@@ -1,6 +1,6 @@
 """`python -m sancus`."""
 
-from sancus.cli.app import main
+from sancus.cli.entry import main
 
 if __name__ == "__main__":
     main()

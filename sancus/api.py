@@ -35,6 +35,7 @@ from sancus.graphs.normalise import Normalisation
 from sancus.graphs.order import RowOrder
 from sancus.graphs.shards import Shard
 from sancus.launch.backend import choose_backend
+from sancus.launch.proxy import follow_proxy
 from sancus.launch.world import ALONE, World, detect
 from sancus.models.build import Model
 from sancus.runs import build
@@ -95,6 +96,7 @@ def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> 
     """Join the ranks that a launcher started; alone where there is no launcher."""
     launched = detect(os.environ)
     world = launched or ALONE
+    _follow(world)
     transport = build.connect(choose_backend(backend, launched, device), world, timeout)
     _watch(world, timeout).follow(transport, folder_of(os.environ))
     return transport
@@ -159,6 +161,7 @@ def train(
     weights on all ranks; `flags` are those of `sancus train`: `train("cora", "gat", heads=8, epochs=100)`.
     """
     run_config, world = settings(config, **flags), detect(os.environ) or ALONE
+    _follow(world)
     if run_config.launch.ranks not in (None, world.size):
         raise UserError(
             f"ranks={run_config.launch.ranks}, but this program runs as {world.size}; "
@@ -190,6 +193,12 @@ def train(
     scores = None if logits is None else logits.cpu().numpy()
     val, test = (math.nan if value is None else value for value in (best.val, best.test))
     return Result(val, test, best.epoch, trainer.task.metric, records, trainer.model, scores)
+
+
+def _follow(world: World) -> None:
+    """A rank of mpiexec does not outlive the process that started it."""
+    if world.launcher == "mpiexec":
+        follow_proxy(world.local_rank, os.environ)
 
 
 def _watch(world: World, timeout: float) -> Watch:

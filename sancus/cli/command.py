@@ -6,15 +6,17 @@ import os
 import shlex
 import sys
 import traceback
+from contextlib import nullcontext
 from functools import partial
 
 import cyclopts
 from cyclopts import App
 
-from sancus.cli.exits import INTERRUPTED, finish_rank, leave
+from sancus.cli.exits import INTERRUPTED, finish_rank, leave, world_here
 from sancus.cli.flags import fill_flags
 from sancus.comm.errors import CommError
 from sancus.config.resolve import modern_arguments
+from sancus.console.terminal import outlive_terminal
 from sancus.errors import UserError
 from sancus.launch.exit_codes import (
     EXIT_FAILED,
@@ -24,7 +26,7 @@ from sancus.launch.exit_codes import (
     EXIT_USER,
     exit_code,
 )
-from sancus.launch.interrupt import Stopped
+from sancus.launch.interrupt import Interrupted, Stopped, early_signals, unblock_signals
 from sancus.launch.space import is_full
 from sancus.launch.spawn import RanksNeeded, spawn
 
@@ -44,8 +46,18 @@ def make_app(summary: str = "", version: str = "") -> App:
 
 
 def run_verbs(app: App) -> None:
-    """Do what `sys.argv` asks for: a user's mistake is one line and exit code 2."""
+    """Do what `sys.argv` asks for: a user's mistake is one line and exit code 2.
+
+    A rank that has nothing to save yet is ended by a signal at once, so that it cannot hang in a library.
+    """
+    outlive_terminal()
+    with nullcontext() if world_here() else early_signals():
+        _run_verbs(app)
+
+
+def _run_verbs(app: App) -> None:
     try:
+        unblock_signals()
         needed = _obey(app)
         if needed is not None:
             spawn(sys.argv[1:], needed, partial(run_verbs, app), LAUNCHER)
@@ -61,6 +73,8 @@ def run_verbs(app: App) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         leave(EXIT_PIPE)
     except Stopped as stop:
+        leave(exit_code(stop.number), str(stop))
+    except Interrupted as stop:
         leave(exit_code(stop.number), str(stop))
     except KeyboardInterrupt:
         leave(EXIT_INTERRUPTED, INTERRUPTED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 from typing import NoReturn
 
 from sancus.errors import UserError
@@ -13,6 +12,7 @@ from sancus.launch.exit_codes import EXIT_PEER, EXIT_SAVED
 from sancus.launch.interrupt import heed_signals
 from sancus.launch.world import World, detect
 from sancus.runs.logs import note_end
+from sancus.watch.process import children_of
 
 INTERRUPTED = "interrupted"
 HOLD_BACK_SECONDS = 2.0
@@ -20,7 +20,7 @@ HOLD_BACK_SECONDS = 2.0
 
 def leave(code: int, line: str = "", details: str = "") -> NoReturn:
     """End this process with a last line. A rank ends at once: it waits for no collective of the others."""
-    world = _world()
+    world = world_here()
     if code not in EXIT_SAVED:
         heed_signals()  # nothing is left to be saved: a launcher that ends this process ends it now
     note_end(f"{details}{line or f'ended with exit code {code}'}", failed=True)
@@ -40,13 +40,14 @@ def leave(code: int, line: str = "", details: str = "") -> NoReturn:
 
 def finish_rank() -> None:
     """A rank that is done leaves at once: gloo's threads can abort a process while Python takes it apart."""
-    world = _world()
+    world = world_here()
     if world is not None and world.launcher in ("local", "torchrun"):
         sys.stderr.flush()
         os._exit(0)
 
 
-def _world() -> World | None:
+def world_here() -> World | None:
+    """The world of this process; None where it has none, or one that is announced wrongly."""
     try:
         return detect(os.environ)
     except UserError:
@@ -69,9 +70,5 @@ def may_speak(world: World | None, *, lost_peers: bool) -> bool:
 
 def _one_has_left(world: World) -> bool:
     """Whether a rank of this host ended before this one did (Linux; no where it cannot be known)."""
-    parent = os.getppid()
-    try:
-        siblings = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    except OSError:
-        return False
-    return str(os.getpid()) in siblings and len(siblings) < world.local_size
+    siblings = children_of(os.getppid())
+    return os.getpid() in siblings and len(siblings) < world.local_size

@@ -19,6 +19,7 @@ from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, speaker
 from sancus.launch.backend import choose_backend
 from sancus.launch.process import follow_parent
+from sancus.launch.proxy import follow_proxy
 from sancus.launch.spawn import RanksNeeded
 from sancus.launch.world import ALONE, LAUNCHER_PID, check_ranks, detect
 
@@ -49,6 +50,8 @@ def train(
     world = detect(os.environ)
     if world is not None and world.launcher == "local":
         follow_parent(os.environ.get(LAUNCHER_PID))
+    if world is not None and world.launcher == "mpiexec":
+        follow_proxy(world.local_rank, os.environ)
     ranks = check_ranks(settings.launch.ranks or (parts_of(data) if world is None else None), world)
     backend = choose_backend(settings.factors.backend, world, settings.launch.device)
     speaks = not settings.output.quiet and (world is None or world.rank == 0)

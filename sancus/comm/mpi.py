@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 SPIN_SECONDS = 1e-3
 NAP_SECONDS = 5e-5
+SHARED_MEMORY = "/dev/shm/mpich_shm_"  # how the names of what ranks of a host share begin
 
 
 class Communicator(Transport):
@@ -106,14 +108,16 @@ class MpiTransport(Communicator):
         """Join the world that mpiexec made; `rendezvous` has no meaning under MPI.
 
         Joining (the import) waits for all ranks and knows no timeout, so an alarm ends this process, and
-        with it the world, if a rank never comes.
+        with it the world, if a rank never comes. UCX, below MPICH, would keep SIGHUP for its debugging.
         """
         del rendezvous
+        os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
         signal.setitimer(signal.ITIMER_REAL, timeout)
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD.Dup()
         signal.setitimer(signal.ITIMER_REAL, 0)
+        _forget_shared_memory()
         assert (comm.rank, comm.size) == (rank, size), "the launcher and MPI disagree on ranks"
         super().__init__(comm, timeout)
 
@@ -143,6 +147,19 @@ class _Request:
                 time.sleep(NAP_SECONDS)
             else:
                 os.sched_yield()
+
+
+def _forget_shared_memory() -> None:
+    """Take the name of MPICH's shared memory away, as all ranks have it: it is gone with the last of them.
+
+    MPICH itself removes it in an orderly end alone, and so left megabytes behind after any other.
+    """
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    for name in {line.split(maxsplit=5)[-1] for line in lines if SHARED_MEMORY in line}:
+        Path(name).unlink(missing_ok=True)
 
 
 def _bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:

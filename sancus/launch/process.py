@@ -11,17 +11,26 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from sancus.launch.exit_codes import EXIT_FAILED, EXIT_PEER
+from sancus.launch.interrupt import Interrupted, block_signals, unblock_signals
 
 WARM = "SANCUS_WARM"  # this process was forked by one that has imported what ranks need
 
 
 def fork() -> int:
-    """`os.fork` after a flush of stdout and stderr, so that no line in a buffer is printed twice."""
+    """`os.fork` after a flush of stdout and stderr, so that no line in a buffer is printed twice.
+
+    In the child signals stay blocked until it has handlers of its own (`sancus.launch.interrupt`): those of
+    its parent would note them for a process that is not there.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
+    block_signals()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of OpenBLAS's idle threads: it knows forks
-        return os.fork()
+        child = os.fork()
+    if child:
+        unblock_signals()
+    return child
 
 
 def run_command(main: Callable[[], None], argv: Sequence[str]) -> NoReturn:
@@ -38,7 +47,10 @@ def run_command(main: Callable[[], None], argv: Sequence[str]) -> NoReturn:
 
 
 def fork_command(main: Callable[[], None], argv: Sequence[str]) -> int:
-    """`main` with `argv` in a fork of this process, whose imports its ranks get too; the exit code."""
+    """`main` with `argv` in a fork of this process, whose imports its ranks get too; the exit code.
+
+    A signal that interrupts the wait goes on to the fork, which saves its work before this process ends.
+    """
     parent = str(os.getpid())
     child = fork()
     if not child:
@@ -46,7 +58,12 @@ def fork_command(main: Callable[[], None], argv: Sequence[str]) -> int:
         os.environ[WARM] = "1"
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         run_command(main, argv)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except Interrupted as signal_here:
+        os.kill(child, signal_here.number)
+        os.waitpid(child, 0)
+        raise
 
 
 def follow_parent(expected: str | None = None, number: int = signal.SIGKILL) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from sancus.launch import local
+from sancus.launch.arrivals import Arrivals
+from sancus.launch.interrupt import block_signals, check_early
 from sancus.launch.process import WARM
 
 
@@ -29,11 +31,14 @@ def spawn(argv: Sequence[str], needed: RanksNeeded, main: Callable[[], None], mo
 
     What was loaded and computed here is gone then, threads included, so that the launcher can fork. It runs
     `python -m module RANKS BACKEND RESTARTS ARGV…`. A process that was forked for this command alone is the
-    launcher itself, and its ranks run `main`.
+    launcher itself, and its ranks run `main`. A signal that arrives while one process becomes the other is
+    the launcher's.
     """
+    check_early()
     if WARM in os.environ:
-        sys.exit(local.run(main, argv, needed.ranks, needed.backend, needed.restarts))
+        sys.exit(local.run(main, argv, needed.ranks, needed.backend, needed.restarts, Arrivals()))
     sys.stdout.flush()
     sys.stderr.flush()
+    block_signals()
     how = [str(needed.ranks), needed.backend, str(needed.restarts)]
     os.execv(sys.executable, [sys.executable, "-m", module, *how, *argv])

@@ -20,6 +20,7 @@ RENDEZVOUS = "SANCUS_RENDEZVOUS"  # for local ranks: the file that they meet thr
 LAUNCHER_PID = "SANCUS_LAUNCHER_PID"  # for local ranks: who started them
 RUN = "SANCUS_RUN"  # names a run among all; the same for all its attempts
 ATTEMPT = "SANCUS_ATTEMPT"  # how often the run was started before
+GO_ON = "SANCUS_GO_ON"  # the folder in which a run notes the command that goes on with it, under this name
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ from sancus.training.node_task import NodeTask, check_metric, class_weights
 from sancus.training.task import SPLITS, Task
 from sancus.training.trainer import Trainer
 from sancus.watch.board import folder_of
+from sancus.watch.leftovers import remove_leftovers
 from sancus.watch.watch import Watch
 
 
@@ -114,6 +115,8 @@ def connect(backend: str, world: World, timeout: float) -> Group:
     """Meet the other processes over `backend`; the group of all. A single process needs no transport."""
     if world.size == 1:
         return Group(Alone())
+    if backend == "mpi" and world.local_rank == 0:
+        remove_leftovers()
     transport: Transport = build(
         "backend",
         BACKENDS,

@@ -17,7 +17,7 @@ from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
 from sancus.launch.interrupt import Interrupt, Stopped
-from sancus.launch.world import RUN, World, attempt_of, run_name
+from sancus.launch.world import GO_ON, RUN, World, attempt_of, run_name
 from sancus.metrics.writer import MetricsWriter
 from sancus.report.page import write_report
 from sancus.runs import directory
@@ -32,6 +32,7 @@ from sancus.runs.stream_log import StreamLog
 from sancus.shards.cache import Shards
 from sancus.trackers.base import Guarded
 from sancus.training.consensus import Record
+from sancus.watch.board import FileNotes
 from sancus.watch.watch import Watch, patience_of
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Session:
 
     def _run(self) -> dict[str, Any] | None:
         output, trainer = self.request.config.output, self.job.trainer
-        interrupt = Interrupt()
+        interrupt = Interrupt(patient=RUN in os.environ)
         trainer.stop_signal = lambda: interrupt.received
         self._open()
         self._open_log()
@@ -109,6 +110,8 @@ class Session:
         if source is not None:
             self.source = Path(source)
             self.saved_work.resume(self.source)
+            if source == place:
+                self._note_go_on()
         self._on_rank_zero(self._begin_files)
 
     def _begin_files(self) -> None:
@@ -134,11 +137,20 @@ class Session:
         epoch, name = self.job.trainer.next_epoch, signal.Signals(number).name
         saved = self._save()
         self.job.group.close()
-        resume = f"go on with: sancus train --resume {shlex.quote(str(self.directory))}"
+        resume = f"go on with: {self._go_on()}"
         if self.job.world.launcher != "local" and RUN not in os.environ:
             resume += f", started by {self.job.world.launcher} as before"
         how = resume if saved else "nothing was saved"
         return Stopped(number, f"stopped by {name} after epoch {epoch}; {how}")
+
+    def _go_on(self) -> str:
+        """The command that goes on with this run."""
+        return f"sancus train --resume {shlex.quote(str(self.directory))}"
+
+    def _note_go_on(self) -> None:
+        """Tell our launcher of that command: a signal may end ranks before they can say it themselves."""
+        if self.job.world.rank == 0 and GO_ON in os.environ:
+            FileNotes(Path(os.environ[GO_ON])).put(GO_ON, self._go_on().encode())
 
     def _write_metrics(self, record: Record) -> None:
         if self.writer is None:
@@ -196,7 +208,10 @@ class Session:
         for lines in (self.streams, self.writer):
             if lines is not None:
                 lines.sync()
-        return self.saved_work.write(self.directory, carried)
+        saved = self.saved_work.write(self.directory, carried)
+        if saved:
+            self._note_go_on()
+        return saved
 
     def _finish(self) -> dict[str, Any] | None:
         """The results, then the last checkpoint, then the report: none of them can cost what comes before."""
@@ -231,8 +246,7 @@ class Session:
         """The error of a run whose last files cannot be written, with what can be done about it."""
         advice = "free space, then start it again"
         if saved or directory.has_checkpoint(self.directory):
-            place = shlex.quote(str(self.directory))
-            advice = f"free space, then finish with: sancus train --resume {place}"
+            advice = f"free space, then finish with: {self._go_on()}"
         reason = trouble.strerror or str(trouble)
         return UserError(f"cannot write the run's last files to {self.directory}: {reason}; {advice}")
 

@@ -1,4 +1,4 @@
-"""What the operating system knows of a rank's process, on the same host (Linux)."""
+"""What the operating system knows of a process on this host (Linux)."""
 
 from __future__ import annotations
 
@@ -35,6 +35,28 @@ def condition_of(pid: int) -> str | None:
     """Why a process does not run, where it is something that it does not do by itself; else None."""
     stat = _stat(pid)
     return STATES.get(stat[0]) if stat else None
+
+
+def name_of(pid: int) -> str:
+    """What a process is called, in 15 letters at most; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def parent_of(pid: int) -> int:
+    """The process that started another; 0 where there is none."""
+    stat = _stat(pid)
+    return int(stat[1]) if stat else 0
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that one has started, and that have not ended; empty where that cannot be known."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _stat(pid: int) -> list[str] | None:

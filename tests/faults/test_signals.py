@@ -23,15 +23,15 @@ from tests.helpers.processes import run_ranks
 from tests.helpers.strike import SOON, assert_all_gone, children_of, ranks_of
 
 pytestmark = pytest.mark.slow
-TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
-CODES = {TERM: 143, INT: 130, USR1: 143}
+TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP
+CODES = {TERM: 143, INT: 130, USR1: 143, HUP: 129}
 HOW: dict[str, tuple[Launcher | None, str, int]] = {
     "gloo": ("local", "gloo", 2),
     "mpi": ("local", "mpi", 2),
     "torchrun": ("torchrun", "gloo", 2),
     "alone": (None, "auto", 1),
 }
-SAMPLE = [("gloo", USR1)]
+SAMPLE = [("gloo", USR1), ("gloo", HUP)]
 ALL = [*((how, number) for how in ("gloo", "mpi", "alone") for number in CODES), ("torchrun", TERM)]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import signal
 import traceback
 from typing import Any
 
@@ -45,3 +47,13 @@ class NamesItsCallers(GCN):
             modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_stack(None)]
             print("callers", *reversed(modules), flush=True)
         return super().forward(x, exchange)
+
+
+class LeavesThenHangs(GCN):
+    """A GCN that ends its rank in the first attempt, and waits for ever in the next, before it trains."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        if os.environ["SANCUS_ATTEMPT"] == "0":
+            os._exit(1)
+        signal.pause()
