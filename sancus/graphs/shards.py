@@ -26,8 +26,9 @@ from sancus.graphs.bounded import release
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import OWN_TRANSPOSE, Normalisation, RowSums, normalise, normalise_transposed
 from sancus.graphs.operator import Operator
+from sancus.graphs.shard_files import checksum_of_file
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "manifest.json"
 Ids = npt.NDArray[np.int64]
 
@@ -114,7 +115,7 @@ def open_shard(directory: Path, rank: int) -> Shard:
         if folder != f"rank-{rank}":
             continue
         path = directory / file
-        if not path.is_file() or _checksum(path) != checksum:
+        if not path.is_file() or checksum_of_file(path) != checksum:
             raise UserError(f"{path} is damaged or missing; delete {directory} and run again to rebuild it")
         arrays[name.removesuffix(".npy")] = np.load(path, mmap_mode="r", allow_pickle=False)
     return Shard(rank, manifest, arrays)
@@ -166,11 +167,3 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 def checksum_of_facts(manifest: dict[str, Any]) -> str:
     """The checksum of a manifest's facts, in whatever order they are."""
     return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
-
-
-def _checksum(path: Path) -> str:
-    digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 22):
-            digest.update(piece)
-    return digest.hexdigest()
