@@ -16,15 +16,17 @@ from sancus.partitioners.pieces import csr_pieces
 
 
 class NpyFile:
-    """One `.npy` of a known shape, appended to row by row; `checksum` is known when it is closed."""
+    """One `.npy` of a known shape, appended to or filled row by row; `checksum` is known once closed."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
         path.parent.mkdir(exist_ok=True)
         self._digest = xxhash.xxh3_128()
         self._dtype, self._remaining = np.dtype(dtype), int(np.prod(shape, dtype=np.int64))
+        self._path, self._placed = path, False
         self._file = path.open("wb", buffering=0)
         header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_2_0(self, header)
+        self._first = self._file.tell()
 
     def write(self, data: bytes) -> None:
         """Bytes to the file and to its hash."""
@@ -32,6 +34,24 @@ class NpyFile:
         view = memoryview(data)
         while view:
             view = view[self._file.write(view) :]
+
+    def place(self, rows: Ids, array: Array) -> None:
+        """Put rows of a matrix, in whatever order they come, where they belong: `array[k]` is row `rows[k]`.
+
+        Neighbouring rows are written at once. What is not written in the order of the file is hashed when the
+        file is complete.
+        """
+        self._remaining -= array.size
+        self._placed = True
+        order = np.argsort(rows, kind="stable")
+        rows, array = rows[order], np.ascontiguousarray(array[order], self._dtype)
+        width = array[:1].nbytes
+        for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):
+            if len(run) and width:
+                view = memoryview(array[run[0] : run[-1] + 1].view(np.uint8).data).cast("B")
+                self._file.seek(self._first + int(rows[run[0]]) * width)
+                while view:
+                    view = view[self._file.write(view) :]
 
     def append(self, array: Array) -> None:
         """More of the array, in its order."""
@@ -49,7 +69,7 @@ class NpyFile:
     @property
     def checksum(self) -> str:
         """The checksum of the whole file."""
-        return self._digest.hexdigest()
+        return checksum_of_file(self._path) if self._placed else self._digest.hexdigest()
 
 
 class ShardFolder:
@@ -102,3 +122,12 @@ class ShardFolder:
 
     def _file(self, name: str) -> str:
         return f"rank-{self._rank}/{name}.npy"
+
+
+def checksum_of_file(path: Path) -> str:
+    """The checksum of a file as it is on the disk."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 22):
+            digest.update(piece)
+    return digest.hexdigest()

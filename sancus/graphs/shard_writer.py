@@ -1,8 +1,8 @@
 """Cut a graph into shards on disk, streaming: beside the adjacency only pieces of it are in memory.
 
-Features are read once, in the user's order, and every row is appended to the file of its owner, so that a
-mapped feature matrix may be larger than memory. Everything is written to a folder beside the target, which
-takes its name at the end.
+Features are read once, in the user's order, and every row is put at its place in the file of its owner, so
+that a mapped feature matrix may be larger than memory. Everything is written to a folder beside the target,
+which takes its name at the end.
 """
 
 from __future__ import annotations
@@ -169,21 +169,23 @@ def _write_features(graph: Graph, blocks: Blocks, folders: list[ShardFolder]) ->
         for rank, folder in enumerate(folders):
             folder.save_rows("features", graph.features, blocks.own(rank), None)
         return
-    part = np.empty(graph.nodes, np.int64)
+    part, place = np.empty((2, graph.nodes), np.int64)  # of every node: who owns it, and its row there
     for rank in range(len(folders)):
-        part[blocks.own(rank)] = rank
+        own = blocks.own(rank)
+        part[own], place[own] = rank, np.arange(len(own))
     for first in range(0, len(folders), OPEN_FILES):
         group = folders[first : first + OPEN_FILES]
         with contextlib.ExitStack() as stack:
             files = [
                 stack.enter_context(
-                    folder.open("features", np.float32, (len(blocks.own(first + place)), graph.feature_count))
+                    folder.open("features", np.float32, (len(blocks.own(first + index)), graph.feature_count))
                 )
-                for place, folder in enumerate(group)
+                for index, folder in enumerate(group)
             ]
             for rows in row_pieces(graph.features):
-                piece, owner = graph.features[rows], part[rows]
-                for place, file in enumerate(files):
-                    file.append(piece[owner == first + place])
+                piece, owner, row = graph.features[rows], part[rows], place[rows]
+                for index, file in enumerate(files):
+                    mine = owner == first + index
+                    file.place(row[mine], piece[mine])
         for folder, file in zip(group, files, strict=True):
             folder.close("features", file)

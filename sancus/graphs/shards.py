@@ -26,8 +26,9 @@ from sancus.graphs.bounded import release
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import OWN_TRANSPOSE, Normalisation, RowSums, normalise, normalise_transposed
 from sancus.graphs.operator import Operator
+from sancus.graphs.shard_files import checksum_of_file
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "manifest.json"
 Ids = npt.NDArray[np.int64]
 
@@ -127,7 +128,7 @@ def open_shard(directory: Path, rank: int) -> Shard:
         path = directory / file
         damage = UnusableShardsError(f"{path} is damaged or missing", directory)
         try:
-            if _checksum(path) != checksum:
+            if checksum_of_file(path) != checksum:
                 raise damage
             arrays[name.removesuffix(".npy")] = np.load(path, mmap_mode="r", allow_pickle=False)
         except OSError as error:
@@ -179,11 +180,3 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 def checksum_of_facts(manifest: dict[str, Any]) -> str:
     """The checksum of a manifest's facts, in whatever order they are."""
     return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
-
-
-def _checksum(path: Path) -> str:
-    digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 22):
-            digest.update(piece)
-    return digest.hexdigest()

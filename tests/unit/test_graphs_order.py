@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sancus import api
 from sancus.config.settings import FactorSettings
 from sancus.errors import UserError
+from sancus.graphs.graph import Graph
 from sancus.graphs.order import ROWS_IN_CACHE, RowOrder, block_order, hit_rate
+from sancus.graphs.shard_files import NpyFile
 from sancus.graphs.shard_writer import write_shards
 from sancus.graphs.shards import open_shard
 from sancus.shards.cache import prepare
@@ -37,6 +42,30 @@ def shuffled(matrix: sp.csr_array, seed: int = 1) -> sp.csr_array:
     mixed = sp.csr_array(matrix[order][:, order])
     mixed.sort_indices()
     return mixed
+
+
+LARGE = 3 * ROWS_IN_CACHE  # nodes of one part whose rows `auto` puts into another order
+
+
+def large_graph(*, sparse: bool) -> Graph:
+    """Communities whose nodes are mixed, with features that tell the nodes apart."""
+    matrix = shuffled(communities(LARGE, 32, 6))
+    adjacency = sp.csr_array(((matrix + matrix.T) > 0).astype(np.float32))
+    adjacency.setdiag(0)
+    adjacency.eliminate_zeros()
+    random = np.random.default_rng(3)
+    features = random.random((LARGE, 3), np.float32)
+    split = random.integers(0, 3, LARGE)
+    return Graph(
+        name="large",
+        adjacency=adjacency,
+        features=sp.csr_array(features) if sparse else features,
+        labels=random.integers(0, 3, LARGE),
+        train_mask=split == 0,
+        val_mask=split == 1,
+        test_mask=split == 2,
+        classes=3,
+    )
 
 
 @given(
@@ -111,6 +140,61 @@ def test_shards_keep_the_asked_order_and_the_same_graph(tmp_path: Path) -> None:
         assert (assignment[shards[0].nodes] == 0).all()
         assert (np.diff(shards[0].nodes) > 0).all() == (how == "given")
     np.testing.assert_array_equal(dense["given"], dense["rcm"])
+
+
+@pytest.mark.parametrize("how", ORDERS)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_row_of_a_shard_is_of_its_node(tmp_path: Path, how: RowOrder, sparse: bool, parts: int) -> None:
+    graph, assignment = large_graph(sparse=sparse), np.arange(LARGE) % parts
+    write_shards(graph, assignment, parts, "odd", tmp_path / how, row_order=how)
+    features = graph.features.toarray() if sp.issparse(graph.features) else graph.features
+    shards = [open_shard(tmp_path / how, rank) for rank in range(parts)]
+    nodes = np.concatenate([shard.nodes for shard in shards])
+    for shard in shards:
+        held = shard.features
+        np.testing.assert_array_equal(held.toarray() if sp.issparse(held) else held, features[shard.nodes])
+        np.testing.assert_array_equal(shard.labels, graph.labels[shard.nodes])
+        for split in ("train", "val", "test"):
+            mask = getattr(graph, f"{split}_mask")[shard.nodes]
+            np.testing.assert_array_equal(shard.arrays[f"{split}_mask"], mask)
+        expected = graph.adjacency[shard.nodes][:, nodes]
+        assert abs(shard.operator("sum").rows - expected).max() == 0
+    moved = any((np.diff(shard.nodes) < 0).any() for shard in shards)
+    assert moved == (how in ("rcm", "metis") or (how == "auto" and parts == 1))
+
+
+@given(rows=st.permutations(range(12)), cuts=st.lists(st.integers(0, 12), max_size=4))
+def test_rows_in_any_order_make_the_file_and_its_checksum(rows: list[int], cuts: list[int]) -> None:
+    matrix = np.random.default_rng(0).random((12, 3), np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sub" / "rows.npy"
+        with NpyFile(path, np.float32, matrix.shape) as file:
+            for piece in np.split(np.array(rows), sorted(cuts)):
+                file.place(piece, matrix[piece])
+        np.testing.assert_array_equal(np.load(path), matrix)
+        assert file.checksum == xxhash.xxh3_128_hexdigest(path.read_bytes())
+
+
+def test_a_matrix_of_which_rows_are_missing_is_noticed(tmp_path: Path) -> None:
+    file = NpyFile(tmp_path / "rows.npy", np.float32, (3, 2))
+    with pytest.raises(AssertionError, match="not complete"), file:
+        file.place(np.array([2, 0]), np.zeros((2, 2), np.float32))
+
+
+def test_the_logits_of_a_large_graph_are_those_of_the_equations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Â relu(Â X W⁰ + b⁰) W¹ + b¹` by SciPy, for rows that were put into another order for the cache."""
+    monkeypatch.setenv("SANCUS_HOME", str(tmp_path))
+    graph = large_graph(sparse=False)
+    result = api.train(graph, layers=2, hidden=4, dropout=0.0, epochs=3, dtype="float64", threads=1)
+    looped = graph.adjacency.astype(np.float64) + sp.eye_array(LARGE)
+    scale = sp.diags_array(looped.sum(axis=1) ** -0.5)
+    operator = scale @ looped @ scale
+    weights = [parameter.detach().numpy() for parameter in result.model.parameters()]
+    hidden = np.maximum(operator @ (graph.features @ weights[0]) + weights[1], 0)
+    np.testing.assert_allclose(result.logits, operator @ (hidden @ weights[2]) + weights[3], atol=1e-10)
 
 
 def test_the_cache_keeps_orders_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
