@@ -29,6 +29,7 @@ from sancus.graphs.operator import Operator
 from sancus.graphs.shard_files import checksum_of_file
 
 FORMAT = 4
+BEFORE = 3  # wrote the dense features of reordered rows in the wrong order; its other shards are right
 MANIFEST = "manifest.json"
 Ids = npt.NDArray[np.int64]
 
@@ -133,6 +134,9 @@ def open_shard(directory: Path, rank: int) -> Shard:
             arrays[name.removesuffix(".npy")] = np.load(path, mmap_mode="r", allow_pickle=False)
         except OSError as error:
             raise damage from error
+    if manifest["format"] == BEFORE and "features" in arrays and np.any(np.diff(arrays["nodes"]) < 0):
+        fact = f"{directory} has features in the wrong rows, by an error of before"
+        raise UnusableShardsError(fact, directory)
     return Shard(rank, manifest, arrays)
 
 
@@ -147,7 +151,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise damage from error
     if not isinstance(manifest, dict):
         raise damage
-    if manifest.get("format") != FORMAT:
+    if manifest.get("format") not in (BEFORE, FORMAT):
         fact = f"{directory} has shard format {manifest.get('format')}, this version reads {FORMAT}"
         raise UnusableShardsError(fact, directory)
     if manifest_text(manifest) != text or manifest.pop("checksum", None) != checksum_of_facts(manifest):

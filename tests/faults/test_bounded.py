@@ -15,7 +15,7 @@ from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.errors import UserError
 from sancus.exchange.crossing import Crossing
-from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints import contents, durable, names
 from sancus.runs.outcome import Outcome
 from sancus.runs.stream_log import StreamLog
 from sancus.training.trainer import Trainer
@@ -132,7 +132,7 @@ def make_older(out: Path) -> None:
     state["extra"]["decisions"] = arrays["decisions"].tolist()
     (folder / "state.json").write_bytes(json.dumps(state).encode())
     for rank in range(RANKS):
-        _add_measured(folder / contents.rank_file(rank), rank, arrays)
+        _add_measured(folder / names.rank_file(rank), rank, arrays)
     sums = {name: durable.checksum((folder / name).read_bytes()) for name in sizes_of(folder)}
     del sums[durable.MANIFEST]
     (folder / durable.MANIFEST).write_bytes(durable.manifest_text(sums))

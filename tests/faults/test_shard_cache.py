@@ -14,7 +14,7 @@ import pytest
 
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph
-from sancus.graphs.shards import UnusableShardsError
+from sancus.graphs.shards import FORMAT, UnusableShardsError
 from sancus.shards import cache, lock
 from sancus.shards.cache import Shards, Telling, prepare, prepare_graph
 from sancus.watch.process import condition_of
@@ -89,7 +89,7 @@ def test_every_file_of_the_cache_can_be_damaged(own_home: Path) -> None:
     assert len(files) > 20 and not told
     for file in files:
         if file.name == "manifest.json":  # a flipped bit that says another version is damage too
-            file.write_text(file.read_text().replace('"format": 3', '"format": 2'))
+            file.write_text(file.read_text().replace(f'"format": {FORMAT}', '"format": 2'))
         else:
             flip(file)
         assert opened().manifest == first.manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -20,7 +21,7 @@ from sancus.graphs.graph import Graph
 from sancus.graphs.order import ROWS_IN_CACHE, RowOrder, block_order, hit_rate
 from sancus.graphs.shard_files import NpyFile
 from sancus.graphs.shard_writer import write_shards
-from sancus.graphs.shards import open_shard
+from sancus.graphs.shards import MANIFEST, UnusableShardsError, checksum_of_facts, manifest_text, open_shard
 from sancus.shards.cache import prepare
 from tests.helpers.graphs import awkward_graph
 
@@ -162,6 +163,28 @@ def test_every_row_of_a_shard_is_of_its_node(tmp_path: Path, how: RowOrder, spar
         assert abs(shard.operator("sum").rows - expected).max() == 0
     moved = any((np.diff(shard.nodes) < 0).any() for shard in shards)
     assert moved == (how in ("rcm", "metis") or (how == "auto" and parts == 1))
+
+
+@pytest.mark.parametrize(
+    ("how", "sparse", "usable"), [("rcm", False, False), ("rcm", True, True), ("given", False, True)]
+)
+def test_shards_of_before_are_read_where_their_features_are_right(
+    how: RowOrder, sparse: bool, usable: bool, tmp_path: Path
+) -> None:
+    """Format 3 had the dense features of reordered rows in the user's order."""
+    target = tmp_path / "shards"
+    write_shards(large_graph(sparse=sparse), np.arange(LARGE) % 2, 2, "odd", target, row_order=how)
+    manifest = json.loads((target / MANIFEST).read_text()) | {"format": 3}
+    del manifest["checksum"]
+    manifest["checksum"] = checksum_of_facts(manifest)
+    (target / MANIFEST).write_text(manifest_text(manifest))
+    if usable:
+        assert open_shard(target, 1).rank == 1
+    else:
+        with pytest.raises(
+            UnusableShardsError, match="features in the wrong rows, by an error of before; delete"
+        ):
+            open_shard(target, 1)
 
 
 @given(rows=st.permutations(range(12)), cuts=st.lists(st.integers(0, 12), max_size=4))

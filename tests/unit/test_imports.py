@@ -52,10 +52,7 @@ BELOW = {
         "training config launch shards"
     ),
     "api": "errors comm graphs datasets exchange models training watch config launch shards runs",
-    "cli": (
-        "errors plugins report partitioners console comm graphs datasets watch config launch shards runs "
-        "advise"
-    ),
+    "cli": "errors plugins report partitioners console comm datasets watch config launch shards runs advise",
     "__init__": "errors graphs training config api",
     "__main__": "cli",
 }

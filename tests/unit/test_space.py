@@ -14,6 +14,7 @@ import pytest
 from sancus.cli.command import make_app, run_verbs
 from sancus.errors import UserError
 from sancus.launch import local
+from sancus.launch.arrivals import Arrivals
 from sancus.launch.space import check_temporary_space
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/some/where")
@@ -33,11 +34,8 @@ def test_room_for_temporary_files_is_asked_for_beforehand(error: OSError) -> Non
 
 @pytest.mark.parametrize("error", [FULL, NOWHERE], ids=["full", "nowhere"])
 def test_the_launcher_says_it_in_one_line(error: OSError, capsys: pytest.CaptureFixture[str]) -> None:
-    with (
-        mock.patch.object(tempfile, "TemporaryDirectory", side_effect=error),
-        mock.patch.object(local, "Signals"),
-    ):
-        assert local.run(lambda: None, [], 2, "gloo", 0) == 2
+    with mock.patch.object(tempfile, "TemporaryDirectory", side_effect=error):
+        assert local.run(lambda: None, [], 2, "gloo", 0, mock.Mock(Arrivals)) == 2
     line = capsys.readouterr().err
     assert line.startswith("sancus: no room for temporary files") and line.count("\n") == 1
 
