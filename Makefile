@@ -9,7 +9,10 @@ TRAIN_ARGS ?= synthetic --ranks 2
 TRAIN_OUT ?= runs/synthetic
 PYTEST_ARGS ?=
 FAULTS ?= 3
+CHAOS ?= 500
+MINUTES ?= 120
 MUTANTS ?= 6
+FUZZ ?= 60
 # Tests run on all cores, but on 8 at most; JOBS=0 runs them one after the other, in one process.
 JOBS ?= logical
 # One file's tests stay together, since they share what was expensive (tests/conftest.py); the long ones go first.
@@ -18,8 +21,8 @@ PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadfile --no-loadsco
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults experiments \
-  experiments-check audit lock clean
+.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults chaos protocol fuzz \
+  experiments experiments-check audit sbom wheel lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +88,21 @@ faults: setup  ## every fault, with full counts (up to an hour); the table goes 
 	SANCUS_FAULTS=$(FAULTS) SANCUS_FAULTS_OUT="$$lines" $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS) || status=$$?; \
 	$(BIN)/python -m tests.faults.table "$$lines" docs/faults.md && exit $$status
 
+# The same counts every time; a violation ends it with the moves that lead there.
+protocol: setup  ## every order of things between 2 and 3 ranks; the counts go into docs/protocol.md
+	$(BIN)/python -m tests.protocol docs/protocol.md
+
+# Steered by coverage, from the corpora of tests/fuzz; a finding is kept in build/fuzz, and is an error.
+fuzz: setup  ## damaged and hostile bytes for every reader, FUZZ seconds a target; the table goes into docs/fuzz.md
+	@$(BIN)/pip install -qq --require-hashes --requirement requirements/fuzz.txt
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ) --table docs/fuzz.md
+
+# A failure prints the seed of its trial, and the command that repeats it.
+chaos: setup  ## disturb CHAOS runs at random, in at most MINUTES; the table goes into docs/faults.md
+	@lines=$$(mktemp) && trap 'rm -f "$$lines"' EXIT && status=0; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos --trials $(CHAOS) --minutes $(MINUTES) --record "$$lines" || status=$$?; \
+	$(BIN)/python -m tests.chaos.table "$$lines" docs/faults.md && exit $$status
+
 # Needs SANCUS_DATA, and the rights of root for slow links. What matters most comes first; one that was stopped goes on.
 experiments: setup  ## run every experiment again (about an hour on 2 cores), and write the documents from it
 	$(BIN)/python -m experiments.supergcn_ranks
@@ -99,6 +117,23 @@ audit:  ## look up known vulnerabilities of requirements/lock.txt, in a throw-aw
 	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && \
 	$(PYTHON) -m venv "$$temp/venv" && "$$temp/venv/bin/pip" install -qq pip-audit && \
 	"$$temp/venv/bin/pip-audit" --strict --disable-pip --no-deps --progress-spinner off -r requirements/lock.txt
+
+sbom:  ## what is in requirements/lock.txt as CycloneDX, into build/sbom.json, by a throw-away environment
+	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && mkdir -p build && \
+	$(PYTHON) -m venv "$$temp/venv" && "$$temp/venv/bin/pip" install -qq cyclonedx-bom && \
+	"$$temp/venv/bin/cyclonedx-py" requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+	  -o build/sbom.json requirements/lock.txt && echo "wrote build/sbom.json"
+
+# Dates are the commit's; what the compiler writes depends on no path (setup.py).
+wheel: setup  ## a wheel of the last commit into dist/, built twice in different folders: the same bytes
+	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && umask 022 && \
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && \
+	for place in one other/deeper; do \
+	  mkdir -p "$$temp/$$place" && git archive HEAD | tar -x -C "$$temp/$$place" && \
+	  $(BIN)/pip wheel -qq --no-build-isolation --no-deps --wheel-dir "$$temp/$${place%%/*}.dist" "$$temp/$$place" || exit 1; \
+	done && \
+	cmp "$$temp"/one.dist/*.whl "$$temp"/other.dist/*.whl && mkdir -p dist && cp "$$temp"/one.dist/*.whl dist/ && \
+	sha256sum dist/*.whl
 
 # Fresh environment, newest versions within pyproject.toml's ranges, written down. Local versions (+cpu) and the
 # CUDA packages are left out, so that the same file serves machines with and without a GPU.

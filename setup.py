@@ -8,6 +8,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 NATIVE = "sancus/kernels/native"
+SOURCES = ("attend", "bits", "common", "drop", "edges", "rows", "sample", "spmm")
 
 
 class BuildLibrary(build_ext):
@@ -49,7 +50,7 @@ setup(
     ext_modules=[
         Extension(
             "sancus.kernels.native.libsancus",
-            sources=[f"{NATIVE}/{name}.c" for name in ("bits", "common", "drop", "edges", "rows", "spmm")],
+            sources=[f"{NATIVE}/{name}.c" for name in SOURCES],
             depends=[str(path) for path in sorted((ROOT / NATIVE).glob("*.h"))],
             libraries=["m"],
             # No contraction: the bits of a packed row may not depend on the machine. spmm asks for its FMA.

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from sancus.api import Exchange as Exchange
     from sancus.api import Result as Result
+    from sancus.api import gather_rows as gather_rows
     from sancus.api import join as join
     from sancus.api import load as load
     from sancus.api import make_exchange as make_exchange
@@ -21,13 +22,22 @@ if TYPE_CHECKING:
     from sancus.api import settings as settings
     from sancus.api import train as train
     from sancus.config.settings import Config as Config
+    from sancus.errors import RankError as RankError
     from sancus.errors import UserError as UserError
     from sancus.graphs.graph import Graph as Graph
+    from sancus.programs.after import compare as compare
+    from sancus.programs.after import list_runs as list_runs
+    from sancus.programs.after import predict as predict
+    from sancus.programs.after import write_report as write_report
+    from sancus.programs.data import estimate as estimate
+    from sancus.programs.data import info as info
+    from sancus.programs.data import partition as partition
     from sancus.training.parameter_sync import sum_gradients as sum_gradients
     from sancus.training.trainer import Trainer as Trainer
 
 _PUBLIC = {
     "Result": "sancus.api",
+    "gather_rows": "sancus.api",
     "join": "sancus.api",
     "load": "sancus.api",
     "make_exchange": "sancus.api",
@@ -35,7 +45,15 @@ _PUBLIC = {
     "score": "sancus.api",
     "settings": "sancus.api",
     "train": "sancus.api",
+    "compare": "sancus.programs.after",
+    "predict": "sancus.programs.after",
+    "list_runs": "sancus.programs.after",
+    "write_report": "sancus.programs.after",
+    "partition": "sancus.programs.data",
+    "estimate": "sancus.programs.data",
+    "info": "sancus.programs.data",
     "Config": "sancus.config.settings",
+    "RankError": "sancus.errors",
     "UserError": "sancus.errors",
     "Exchange": "sancus.api",
     "Graph": "sancus.graphs.graph",

@@ -64,8 +64,7 @@ def parse(kind: str, table: Table, text: str) -> Spec:
 def load(kind: str, spec: Spec) -> type[Any]:
     """Import the class of a spec. The working directory is searched, as `python -m` would."""
     module_name, _, attribute = spec.target.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    sys.path[:] = import_path()
     try:
         is_file = module_name.endswith(".py")
         with _old_names():
@@ -77,6 +76,12 @@ def load(kind: str, spec: Spec) -> type[Any]:
     if not callable(target):
         raise UserError(f"{kind} {spec.name!r}: {module_name!r} has no class {attribute!r}")
     return typing.cast("type[Any]", target)
+
+
+def import_path() -> list[str]:
+    """Where modules of plug-ins are looked for."""
+    here = str(Path.cwd())
+    return list(sys.path) if here in sys.path else [*sys.path, here]
 
 
 class _OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -200,6 +205,23 @@ def missing_method(subject: Any, methods: typing.Iterable[str]) -> str | None:
         method = getattr(subject, name, None)
         if not callable(method) or getattr(method, "__name__", "") == "_forward_unimplemented":
             return name
+    return None
+
+
+def wrong_call(subject: Any, method: str, arguments: str) -> str | None:
+    """Why `method` of an object, or of a class, cannot be called with these arguments; None where it can."""
+    call = getattr(subject, method)
+    names = arguments.split(", ") if arguments else []
+    unbound = isinstance(subject, type) and inspect.isfunction(inspect.getattr_static(subject, method, None))
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # of a compiled function
+        return None
+    try:
+        signature.bind(*([None] * (len(names) + unbound)))
+    except TypeError:
+        taken = [str(one) for name, one in signature.parameters.items() if not (unbound and name == "self")]
+        return f"{method}({', '.join(taken)}) must be {method}({arguments})"
     return None
 
 

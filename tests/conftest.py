@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +37,14 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANCUS_HOME", str(tmp_path_factory.mktemp("sancus-home")))
         yield
+
+
+@pytest.fixture
+def hangups_count() -> Iterator[None]:
+    """This process, and what it starts, heed SIGHUP: also where the tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.hookimpl(optionalhook=True)

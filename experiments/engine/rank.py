@@ -19,10 +19,11 @@ from typing import Any
 import torch
 
 from experiments.network.hosts import sent_bytes
-from sancus.api import leave, settings
+from sancus.api import leave
 from sancus.comm.group import Group
 from sancus.comm.ledger import Direction, Ledger, Stream
 from sancus.comm.records import gather_json
+from sancus.config.resolve import make_config
 from sancus.exchange.encoding import Encoder
 from sancus.exchange.figures import run_log
 from sancus.graphs.shards import open_shard
@@ -36,7 +37,7 @@ from sancus.training.trainer import Trainer
 
 def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     """Train one case, and return what this rank measured; the epochs and the bill are rank 0's alone."""
-    config = settings(**job["flags"])
+    config = make_config(**job["flags"])
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak is that of this case, not of those before
     group.ledger = Ledger()

@@ -17,7 +17,7 @@ import xxhash
 from experiments.engine.experiment import NO_LINK, Case, Experiment, Place
 from experiments.network.hosts import Network
 from experiments.network.launch import Launcher, run_ranks
-from sancus.api import settings
+from sancus.config.resolve import make_config
 from sancus.errors import UserError
 from sancus.launch.process import follow_parent
 from sancus.launch.world import cores
@@ -62,7 +62,7 @@ def _complete(out: str, ranks: int) -> bool:
 def _run_group(place: Place, cases: Sequence[tuple[Case, str]], folder: Path) -> None:
     jobs = []
     for case, out in cases:
-        config = settings(**case.flags)
+        config = make_config(**case.flags)
         factors = config.factors
         shards = prepare(case.data, factors.partitioner, place.ranks, factors.row_order).directory
         name = " ".join(case.labels.values())

@@ -95,8 +95,8 @@ def text(measured: Measured) -> str:
     peers = [peer for peer in PEERS if any(run["who"] == peer for run in measured.content["runs"])]
     lines = []
     for model in models:
-        faster = [f"{PEERS[peer]}'s {_span(ratios(measured, peer, model))} times" for peer in peers]
-        lines.append(f"{model}: an epoch takes {listing(faster)} as long")
+        slower = [f"{PEERS[peer]}'s {_span(ratios(measured, peer, model))} times" for peer in peers]
+        lines.append(f"{model}: an epoch takes {listing(slower)} as long as ours")
     shares = [
         memory(runs(measured, task, OURS)) / memory(runs(measured, task, peer))
         for task in tasks(measured)
@@ -115,7 +115,7 @@ def text(measured: Measured) -> str:
         f"**What it shows.** {'. '.join(lines)} (with and without dropout). Our peak memory is "
         f"{span(f'{min(shares):.0%}', f'{max(shares):.0%}')} of theirs. With dropout everyone drops the input of every layer; "
         "the row that drops `Â X` instead, which is what `exact` does with dense features unless `--no-reuse-input` is given, is "
-        f"faster and learns more slowly. Test % after the last epoch: {tests}."
+        f"faster, and another training. Test % after the last epoch: {tests}."
     )
 
 

@@ -11,6 +11,7 @@ For models that aggregate once a layer (the widths `f_0 … f_L` are all that is
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -22,17 +23,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sancus.advise.overhead import agreement_bytes, parameter_bytes
+from sancus.advise.overhead import agreement_bytes
 from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
 from sancus.codecs.base import Codec
 from sancus.comm.ledger import DIRECTIONS, Direction
+from sancus.config.batches import FULL
 from sancus.config.kinds import KINDS
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.exchange.savings import Savings
 from sancus.exchange.volume import stream_columns
 from sancus.graphs.graph import Graph
+from sancus.parameters import EXACT
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Assignment
 from sancus.partitioners.quality import payload_matrix
@@ -41,6 +44,7 @@ from sancus.plugins import build, load, parse, settings_of
 from sancus.shards.partition import assign_nodes
 from sancus.staleness import POLICIES
 from sancus.staleness.base import Policy
+from sancus.training.parameter_sync import make_parameter_codec
 
 Counts = npt.NDArray[np.int64]
 
@@ -100,6 +104,13 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
         raise UserError(
             f"--model {config.model}: only {', '.join(MODELS)} can be estimated; leave --model out"
         )
+    if config.schedule != FULL:
+        size = config.sampling.batch_size
+        flag = f"batch-size {size}" if size else f"schedule {config.schedule}"
+        raise UserError(
+            f"--{flag}: only training on the full graph, with all layers on every rank, is predicted; "
+            "leave it out, or the preset that sets it"
+        )
     if not 1 <= ranks <= graph.nodes:
         raise UserError(f"--ranks {ranks}: must be from 1 to the {graph.nodes} nodes")
     factors = config.factors
@@ -133,7 +144,11 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
         if policies[direction].max_age
     )
     rows, entries = _sizes(graph, assignment, ranks)
-    values = sum(a * b + b for a, b in pairwise(widths)) + labels * graph.classes * graph.feature_count
+    shapes = [shape for a, b in pairwise(widths) for shape in ((a, b), (b,))]
+    if labels:
+        shapes.append((graph.classes, graph.feature_count))
+    values = sum(math.prod(shape) for shape in shapes)
+    feedback = config.training.parameter_codec != EXACT  # what a lossy codec left out is kept
     memory = {
         "runtime": RUNTIME,
         "graph": float(ENTRY_BYTES * entries.max()),
@@ -143,15 +158,16 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
             PAYLOAD_COPIES * crossing.sum(axis=1).max() * _widest(graph, columns) * dtype.itemsize
         ),
         "history": float(history),
-        "optimiser": float(OPTIMISER_COPIES * values * dtype.itemsize),
+        "optimiser": float((OPTIMISER_COPIES + feedback) * values * dtype.itemsize),
     }
     compute = _operations(rows, entries, widths, columns, machine)
-    reduced = 2 * (ranks - 1) / ranks * values * dtype.itemsize
-    messages = (len(columns) * (ranks - 1) + 2 * (ranks - 1)) if ranks > 1 else 0
-    comm = messages * machine.latency + (received.max() + reduced) / machine.link
+    coding = make_parameter_codec(config.training.parameter_codec)
+    summed = coding.wire_bytes(shapes, ranks, dtype.itemsize)
+    sums = coding.collectives(shapes)
+    messages = (len(columns) + sums) * (ranks - 1)
+    comm = messages * machine.latency + (received.max() + summed / ranks) / machine.link
     used = Counter(direction for _, direction in columns)
-    agreed = agreement_bytes(ranks, payloads, used, policies, factors.agree)
-    summed = parameter_bytes(values, ranks, dtype.itemsize)
+    agreed = agreement_bytes(ranks, payloads, used, policies, factors.agree, sums)
     return Estimate(ranks, streams, memory, compute, float(comm), summed, agreed)
 
 

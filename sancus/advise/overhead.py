@@ -1,7 +1,7 @@
 """What crosses beside payloads in an epoch of training: parameters, and all by which ranks agree.
 
-In closed form, from what the groups and the trainer send: every message has a header, gradients are summed by
-an all-to-all and a gather, an epoch ends with a gather of statements, and policies that look at drift gather
+In closed form, from what the groups and the trainer send: every message has a header, gradients are summed as
+their codec does it, an epoch ends with a gather of statements, and policies that look at drift gather
 their answers. Evaluation is left out, as it is not part of training.
 """
 
@@ -18,21 +18,17 @@ from sancus.training.consensus import STATEMENT
 WORD = 8  # bytes of a number in a record
 
 
-def parameter_bytes(values: int, ranks: int, itemsize: int) -> int:
-    """The sum of `values` gradients: every rank sends a slice to each other, then its sum to each other."""
-    return 2 * ranks * (ranks - 1) * -(-values // ranks) * itemsize
-
-
 def agreement_bytes(
     ranks: int,
     messages: float,
     streams: Mapping[Direction, int],
     policies: Mapping[Direction, Policy],
     agree: Agree,
+    sums: int,
 ) -> float:
     """Headers of `messages` payloads, of the sum and of the statements; and gathered answers.
 
-    `streams` are the layers that are used in each direction.
+    `streams` are the layers that are used in each direction, `sums` the collectives of a sum of parameters.
     """
     pairs = ranks * (ranks - 1)
     if not pairs:
@@ -43,5 +39,5 @@ def agreement_bytes(
         gathers.append(WORD * (len(RECORD) + (answers if agree == "epoch" else 0)))
     if agree == "layer":
         gathers += [WORD * (len(RECORD) + 1)] * answers
-    plain = sum(size + PLAIN_HEADER for size in gathers) + 2 * PLAIN_HEADER
+    plain = sum(size + PLAIN_HEADER for size in gathers) + sums * PLAIN_HEADER
     return messages * PAYLOAD_HEADER + pairs * plain

@@ -9,7 +9,7 @@ from sancus.cli.about import doctor, list_plugins
 from sancus.cli.command import make_app, run_verbs
 from sancus.cli.compare import compare
 from sancus.cli.data import estimate, info, partition
-from sancus.cli.runs import evaluate, predict, report
+from sancus.cli.runs import evaluate, list_runs, predict, report
 from sancus.cli.train import train
 
 app = make_app(
@@ -22,6 +22,7 @@ for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate)
 app.command(list_plugins, name="list")
 app.command(doctor)
 app.command(report)
+app.command(list_runs, name="runs")
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ def partition(
     out: Path | None = None,
     overwrite: bool = False,
     row_order: Literal["auto", "given", "rcm", "metis"] = "auto",
+    chunks: int = 1,
     compare: bool = False,
 ) -> None:
     """Cut a graph into shards on disk, which any later run can train from; or compare partitioners.
@@ -40,6 +41,8 @@ def partition(
         Replace the shards that --out holds already.
     row_order
         Rows inside a block: as given, or reordered for the cache; auto: by metis where the hit rate rises.
+    chunks
+        Sort the rows of every part by so many chunks, for --schedule pipeline.
     compare
         Print quality and cost of partitioners side by side; writes nothing.
     """
@@ -50,6 +53,8 @@ def partition(
 
     if parts < 1:
         raise UserError(f"--parts {parts}: must be at least 1")
+    if chunks < 1:
+        raise UserError(f"--chunks {chunks}: must be at least 1")
     check_source(data)
     if compare:
         if out is not None:
@@ -64,7 +69,9 @@ def partition(
         raise UserError(f"--partitioner {' '.join(partitioner)}: give one, or add --compare")
     spec = partitioner[0] if partitioner else "metis"
     with closing(speaker()) as say:
-        facts = parting.partition(data, spec, parts, out, say, overwrite=overwrite, row_order=row_order)
+        facts = parting.partition(
+            data, spec, parts, out, say, overwrite=overwrite, row_order=row_order, chunks=chunks
+        )
     rows = ", ".join(f"{plan} {count:,}" for plan, count in facts["payload_rows"].items())
     print_line(f"cut {100 * facts['edge_cut_share']:.1f} %, rows that cross in one aggregation: {rows}")
     print_line(f"shards in {out}; train with: sancus train {out}")

@@ -12,7 +12,7 @@ from sancus.launch.exit_codes import EXIT_PEER, EXIT_SAVED
 from sancus.launch.interrupt import heed_signals
 from sancus.launch.world import World, detect
 from sancus.runs.logs import note_end
-from sancus.watch.process import children_of
+from sancus.watch.proc import children_of
 
 INTERRUPTED = "interrupted"
 HOLD_BACK_SECONDS = 2.0

@@ -30,6 +30,7 @@ def train(
     *,
     settings: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
     config: Path | None = None,
+    trust: bool = False,
 ) -> None:
     """Train a model on a whole graph, with several ranks, and print the bill.
 
@@ -41,11 +42,14 @@ def train(
         Everything else.
     config
         Repeat an earlier run: take graph and settings from its run.json; flags override them.
+    trust
+        Run code that is no part of Sancus where --config or --resume names it, from now on without asking.
     """
+    from sancus.config.trust import note_choice
     from sancus.runs.check import check
-    from sancus.runs.layout import parts_needed
+    from sancus.runs.layout import chunks_needed, parts_needed
     from sancus.shards.cache import Telling, parts_of, prepare, print_warning
-    from sancus.shards.memory import check_memory
+    from sancus.shards.free_memory import check_memory
 
     world = detect(os.environ)
     if world is not None and world.launcher == "local":
@@ -57,11 +61,16 @@ def train(
     speaks = not settings.output.quiet and (world is None or world.rank == 0)
     say = speaker(quiet=not speaks, verbose=settings.output.verbose)
     check(data, settings, launched=world is not None)
+    if world is None or world.rank == 0:
+        note_choice(settings.flat() | {"data": data})
     with closing(say):
         parts = parts_needed(settings, ranks)
         warn = SILENT if settings.output.quiet else print_warning
         telling = Telling(say, warn, settings.launch.timeout)
-        shards = prepare(data, settings.factors.partitioner, parts, settings.factors.row_order, telling)
+        factors, chunks = settings.factors, chunks_needed(settings, ranks)
+        shards = prepare(data, factors.partitioner, parts, factors.row_order, telling, chunks)
+        if world is None or world.launcher != "local":  # else the process that started the ranks has said it
+            shards.tell(say)
     if world is None:
         check_memory(shards.manifest, settings, ranks)
     if world is None and ranks > 1:

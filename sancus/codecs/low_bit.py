@@ -64,10 +64,18 @@ def encode_rows(
     payload: torch.Tensor, bits: int, moment: Moment, ids: torch.Tensor, tail: Tail
 ) -> torch.Tensor:
     """Rows `[n, f]` as bytes `[n, row_bytes]`; `ids [n]` number the rows for the hash."""
-    rows = pack(payload, bits, moment.seed, ids, coarse=tail == "short")
-    refuse_infinite(rows.finite)
-    ends = torch.stack([rows.zero, rows.scale], dim=1).to(TAILS[tail])
-    return torch.cat([rows.data, ends.view(torch.uint8)], dim=1)
+    wire, finite = code_rows(payload, bits, moment.seed, ids, tail)
+    refuse_infinite(finite)
+    return wire
+
+
+def code_rows(
+    rows: torch.Tensor, bits: int, seed: int, ids: torch.Tensor, tail: Tail
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`encode_rows`, and which rows are finite `[n]`: one that is not decodes to NaN."""
+    packed = pack(rows, bits, seed, ids, coarse=tail == "short")
+    ends = torch.stack([packed.zero, packed.scale], dim=1).to(TAILS[tail])
+    return torch.cat([packed.data, ends.view(torch.uint8)], dim=1), packed.finite
 
 
 def decode_rows(wire: torch.Tensor, bits: int, columns: int, tail: Tail) -> torch.Tensor:

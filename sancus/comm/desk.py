@@ -1,4 +1,4 @@
-"""What all groups of one process share: one ledger, one observer, one clock, one stopwatch."""
+"""What all groups of one process share: one ledger, one observer, one clock, one stopwatch, one stamp."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from sancus.comm.clock import Clock
 from sancus.comm.ledger import Ledger
 from sancus.comm.observer import Observer
+from sancus.comm.stamp import CHECKSUM, Stamp
 from sancus.comm.stopwatch import Stopwatch
 
 Item = TypeVar("Item")
@@ -21,6 +22,7 @@ class Desk:
     observer: Observer = field(default_factory=Observer)
     clock: Clock = field(default_factory=Clock)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    stamp: Stamp = CHECKSUM  # of every message from now on; a tag where ranks share a secret
     number: int = 0  # of the last collective of all processes: how far this one is, for its observer
 
 

@@ -23,7 +23,7 @@ from sancus.comm.clock import Clock
 from sancus.comm.desk import Desk, OnDesk
 from sancus.comm.errors import CommError
 from sancus.comm.handle import Handle, reason
-from sancus.comm.header import PLAIN_HEADER, Plain, blank, label_of, seal, size_of, unseal
+from sancus.comm.header import Plain, blank, label_of, seal, size_of, unseal
 from sancus.comm.ledger import AGREEMENT, PARAMETER, Entry, Ledger
 from sancus.comm.notes import Notes
 from sancus.comm.observer import Observer
@@ -55,6 +55,7 @@ class Group:
         self.size = transport.size
         self.name = name
         self.members = tuple(range(self.size) if members is None else members)
+        self.description = f"{name} {self.members}"
         self.desk = desk or Desk()
         self.number = 0  # of the last collective, the same on all ranks
         self.ring = False  # broadcast around the ring of ranks, instead of by the library
@@ -81,7 +82,8 @@ class Group:
         assert tensor.is_contiguous()
         message, on_arrival, device = tensor, None, tensor.device
         if not overhead and entry.purpose != "probe":
-            plain, overhead = self._plain("broadcast", entry, tensor.dtype, tensor.shape), PLAIN_HEADER
+            plain = self._plain("broadcast", entry, tensor.dtype, tensor.shape)
+            overhead = plain.overhead
             headers = [plain.header(1, self.members[owner])]
             message = seal([tensor], headers, device) if self.rank == owner else blank(headers, device)
             on_arrival = partial(unseal, message, headers, tensor, self.members[self.rank])
@@ -116,9 +118,13 @@ class Group:
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
         out, into, sizes, coming, on_arrival = send, receive, list(send_counts), list(receive_counts), None
         if not overhead:
-            plain, overhead = self._plain("all-to-all", entry, send.dtype, send.shape[1:]), PLAIN_HEADER
-            going = [plain.header(rows, self.members[self.rank]) for rows in sizes]
-            arriving = [plain.header(rows, self.members[sender]) for sender, rows in enumerate(coming)]
+            plain, mine = (
+                self._plain("all-to-all", entry, send.dtype, send.shape[1:]),
+                self.members[self.rank],
+            )
+            overhead = plain.overhead
+            going = [plain.header(rows, mine, to) for rows, to in zip(sizes, self.members, strict=True)]
+            arriving = [plain.header(rows, by, mine) for rows, by in zip(coming, self.members, strict=True)]
             out, into = seal(send.split(sizes), going, send.device), blank(arriving, receive.device)
             on_arrival = partial(unseal, into, arriving, receive, self.members[self.rank])
             sizes, coming = [size_of(header) for header in going], [size_of(header) for header in arriving]
@@ -135,7 +141,7 @@ class Group:
         plain = self._plain("all-gather", entry, tensor.dtype, tensor.shape)
         headers = [plain.header(1, sender) for sender in self.members]
         mine = seal([tensor], [headers[self.rank]], tensor.device)
-        self._count(entry, [mine.nbytes] * self.size, PLAIN_HEADER)
+        self._count(entry, [mine.nbytes] * self.size, plain.overhead)
         everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
         on_arrival = partial(unseal, everyone.view(-1), headers, gathered, self.members[self.rank])
@@ -174,8 +180,8 @@ class Group:
         self._sent[receiver] += 1
         mine, other = self.members[self.rank], self.members[receiver]
         plain = self._plain("send", entry, tensor.dtype, tensor.shape, self._sent[receiver])
-        message = seal([tensor], [plain.header(1, mine)], tensor.device)
-        self.ledger.count(entry, other, message.nbytes, PLAIN_HEADER)
+        message = seal([tensor], [plain.header(1, mine, other)], tensor.device)
+        self.ledger.count(entry, other, message.nbytes, plain.overhead)
         return self._start(
             lambda: self.transport.send(message, receiver, MESSAGE_TAG),
             entry,
@@ -188,7 +194,7 @@ class Group:
         self._received[sender] += 1
         mine, other = self.members[self.rank], self.members[sender]
         plain = self._plain("send", entry, tensor.dtype, tensor.shape, self._received[sender])
-        headers = [plain.header(1, other)]
+        headers = [plain.header(1, other, mine)]
         message = blank(headers, tensor.device)
         return self._start(
             lambda: self.transport.receive(message, sender, MESSAGE_TAG),
@@ -228,7 +234,8 @@ class Group:
     ) -> Plain:
         """What the messages of the next collective, or of message `number`, say; `shape` is of a row."""
         label = label_of(entry, self.clock)
-        return Plain(operation, number or self.number + 1, label, dtype, tuple(shape))
+        here, stamp = self.description, self.desk.stamp
+        return Plain(operation, number or self.number + 1, label, dtype, tuple(shape), here, stamp)
 
     def _count(self, entry: Entry, sizes: Sequence[int], overhead: int) -> None:
         """Messages of so many bytes `[p]` are handed over, one to each other rank."""

@@ -9,8 +9,8 @@ There are two kinds, with the same verbs `seal`, `blank` and `unseal`:
   collective's running number, what it is for (purpose, layer, direction, epoch), and its shape;
 - a `Payload` (64 bytes): sequence, owner, layer and direction, version, rows, columns, element size.
 
-Headers are counted as agreement. The checksum is xxhash's, at memory speed; on a CUDA device it would need a
-copy on the host, and is left out (0).
+Headers are counted as agreement. The last words are a stamp (`sancus.comm.stamp`): a checksum by xxhash, at
+memory speed, or a tag of 24 bytes more, which nobody can make who lacks the secret of the run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import xxhash
 
 from sancus.comm.clock import Clock
 from sancus.comm.errors import DisagreementError
 from sancus.comm.ledger import DIRECTIONS, PURPOSES, Entry, Stream
+from sancus.comm.stamp import CHECKSUM, EVERYONE, Route, Stamp
 
 WORD = 8  # bytes
 PLAIN_WORDS = ("kind", "number", "label", "shape", "checksum")
@@ -54,23 +54,31 @@ class Header:
     """
 
     title: str  # the message in an error's sentence
-    names: tuple[str, ...]  # of the words, the checksum's last
-    words: tuple[int, ...]  # their values, without the checksum
+    names: tuple[str, ...]  # of the words, the stamp's last
+    words: tuple[int, ...]  # their values, without the stamp
     content: int  # bytes
+    route: Route
+    stamp: Stamp
 
     @property
     def overhead(self) -> int:
         """Bytes before the content."""
         return WORD * len(self.names)
 
+    def stamped(self, content: torch.Tensor) -> list[int]:
+        """All words, with the stamp of this content."""
+        return [*self.words, *self.stamp.words(self.route, self.words, content)]
+
     def check(self, message: torch.Tensor, rank: int) -> torch.Tensor:
         """The content of a message, as bytes of its own memory, if the message is the one described here."""
         content = message[self.overhead :]
         words = message[: self.overhead].clone().view(torch.int64).tolist()
-        expected = [*self.words, checksum(content)]
+        expected = self.stamped(content)
         if words != expected:
             rows = zip(self.names, words, expected, strict=True)
             name, got, wanted = next(row for row in rows if row[1] != row[2])
+            if name in self.stamp.names and self.stamp.wrong:  # a right tag is for nobody to read
+                raise DisagreementError(f"rank {rank}: {self.title} {self.stamp.wrong}")
             raise DisagreementError(
                 f"rank {rank}: {self.title} has {name} {got}, not {wanted}: the ranks disagree"
             )
@@ -86,20 +94,28 @@ class Plain:
     label: int  # what it is for, see `label_of`
     dtype: torch.dtype
     shape: tuple[int, ...]  # of a row
+    group: str = ""
+    stamp: Stamp = CHECKSUM
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of a header."""
+        return overhead(PLAIN_WORDS, self.stamp)
 
     @property
     def width(self) -> int:
         """Bytes of a row."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def header(self, rows: int, sender: int) -> Header | None:
+    def header(self, rows: int, sender: int, receiver: int = EVERYONE) -> Header | None:
         """That of a message of so many rows; None for no rows."""
         if not rows:
             return None
         kind = OPERATIONS.index(self.operation) * len(DTYPES) + DTYPES.index(self.dtype)
         words = (kind, self.number, self.label, hash((rows, *self.shape)))
         title = f"{self.operation} {self.number}: what came from rank {sender}"
-        return Header(title, PLAIN_WORDS, words, rows * self.width)
+        route, names = (self.group, sender, receiver), _names(PLAIN_WORDS, self.stamp)
+        return Header(title, names, words, rows * self.width, route, self.stamp)
 
 
 @dataclass(frozen=True)
@@ -109,8 +125,10 @@ class Payload:
     sequence: int  # of the use, from 1, so that zeros are no header
     stream: Stream
     version: int
+    group: str = ""
+    stamp: Stamp = CHECKSUM
 
-    def header(self, wire: torch.Tensor, sender: int) -> Header | None:
+    def header(self, wire: torch.Tensor, sender: int, receiver: int = EVERYONE) -> Header | None:
         """That of a message whose content is like `wire [rows, w]`; None for no rows."""
         if not len(wire):
             return None
@@ -121,7 +139,17 @@ class Payload:
             f"the payload from rank {sender} ({stream.direction}, layer {stream.layer}, epoch {self.version})"
         )
         words = (self.sequence, stream.owner, place, self.version, *shape)
-        return Header(title, PAYLOAD_WORDS, words, wire.nbytes)
+        route, names = (self.group, sender, receiver), _names(PAYLOAD_WORDS, self.stamp)
+        return Header(title, names, words, wire.nbytes, route, self.stamp)
+
+
+def overhead(words: Sequence[str], stamp: Stamp) -> int:
+    """Bytes of a header with these words, of which the last stands for the stamp."""
+    return WORD * (len(words) - 1 + len(stamp.names))
+
+
+def _names(words: Sequence[str], stamp: Stamp) -> tuple[str, ...]:
+    return (*words[:-1], *stamp.names)
 
 
 def size_of(header: Header | None) -> int:
@@ -138,7 +166,7 @@ def seal(
         if header is not None:
             room = message[header.overhead :]
             room.view(content.dtype).view(content.shape).copy_(content.detach())
-            words = torch.tensor([*header.words, checksum(room)], dtype=torch.int64, device=device)
+            words = torch.tensor(header.stamped(room), dtype=torch.int64, device=device)
             message[: header.overhead] = words.view(torch.uint8)
     return sealed
 
@@ -167,15 +195,16 @@ def messages(sealed: torch.Tensor, headers: Sequence[Header | None]) -> Sequence
 
 
 def label_of(entry: Entry, clock: Clock) -> int:
-    """A number for what a collective is for, and when; whose rows they are is left out."""
+    """A number for what a message is for, and when; of a payload whose rows they are is left out.
+
+    What stages hand on is of a chunk, which both ends must mean.
+    """
     stream = entry.stream
-    place = (stream.layer, DIRECTIONS.index(stream.direction)) if stream is not None else (-1, -1)
+    place: tuple[int, ...] = (-1, -1)
+    if stream is not None:
+        place = (stream.layer, DIRECTIONS.index(stream.direction))
+        place += (stream.owner,) if entry.purpose == "boundary" else ()
     return hash((PURPOSES.index(entry.purpose), *place, clock.epoch, clock.step, clock.exact))
-
-
-def checksum(content: torch.Tensor) -> int:
-    """63 bits of contiguous bytes; 0 on a CUDA device."""
-    return xxhash.xxh3_64_intdigest(content.numpy().data) >> 1 if content.device.type == "cpu" else 0
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:

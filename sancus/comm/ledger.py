@@ -2,7 +2,7 @@
 
 Bytes are entered by the group at the moment of the hand-over, so they are measured, never
 estimated. An entry has a *purpose*; payloads also have a stream (layer, direction, owner) and a
-receiver.
+receiver. What stages of a pipeline hand on is `boundary`: its stream is (boundary, direction, chunk).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
-Purpose = Literal["payload", "agreement", "parameter", "evaluation", "probe"]
+Purpose = Literal["payload", "agreement", "parameter", "evaluation", "probe", "boundary"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
@@ -45,6 +45,7 @@ class Ledger:
         self.wire: Counter[tuple[Entry, int]] = Counter()
         self.raw: Counter[Stream] = Counter()
         self.saved: Counter[Stream] = Counter()
+        self.raw_parameters = 0
 
     def count(self, entry: Entry, receiver: int, wire: int, overhead: int = 0) -> None:
         """`wire` bytes were handed over for one receiver; `overhead` of them are a header: agreement."""
@@ -60,6 +61,10 @@ class Ledger:
     def count_saved(self, stream: Stream, wire: int) -> None:
         """A payload that `always` would have sent was skipped: its wire bytes, over all receivers."""
         self.saved[stream] += wire
+
+    def count_raw_parameters(self, raw: int) -> None:
+        """A sum of parameters would have been `raw` bytes without a codec, over all receivers."""
+        self.raw_parameters += raw
 
     def wire_of(self, purpose: Purpose) -> int:
         """All bytes of a purpose so far."""
@@ -77,6 +82,7 @@ class Ledger:
             "saved": [[s.layer, s.direction, s.owner, wire] for s, wire in self.saved.items()],
             "totals": {
                 f"{purpose}_bytes": self.wire_of(purpose)
-                for purpose in ("agreement", "parameter", "evaluation", "probe")
-            },
+                for purpose in ("agreement", "parameter", "evaluation", "probe", "boundary")
+            }
+            | {"raw_parameter_bytes": self.raw_parameters},
         }

@@ -1,14 +1,18 @@
-"""Records of all ranks, on all ranks: bytes or JSON in fixed-shape gathers, no pickles."""
+"""Records of all ranks, or of rank 0, on all ranks: bytes or JSON in fixed-shape gathers, no pickles."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
+from sancus.errors import UserError
+
+T = TypeVar("T")
 
 
 def gather_json(group: Group, record: Any, device: torch.device) -> list[Any]:
@@ -38,3 +42,20 @@ def broadcast_bytes(group: Group, content: bytes | None, device: torch.device) -
     if length:
         group.broadcast(buffer, 0, Entry("agreement")).wait()
     return buffer.cpu().numpy().tobytes()
+
+
+def on_rank_zero(group: Group, action: Callable[[], T], device: torch.device) -> T | None:
+    """The result of `action` on rank 0, None elsewhere.
+
+    A `UserError` of rank 0 is raised on all ranks, so that none of them waits for one that is gone.
+    """
+    result, message = None, ""
+    if group.rank == 0:
+        try:
+            result = action()
+        except UserError as error:
+            message = str(error)
+    message = broadcast_bytes(group, message.encode(), device).decode()
+    if message:
+        raise UserError(message)
+    return result

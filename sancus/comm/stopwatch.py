@@ -92,7 +92,7 @@ class At:
 
 
 def message_of(entry: Entry) -> Message:
-    """What a message is for, as times are told apart: payloads by their direction."""
-    if entry.purpose != "payload":
+    """What a message is for, as times are told apart: payloads, and what stages hand on, by direction."""
+    if entry.purpose != "payload" and entry.purpose != "boundary":
         return entry.purpose
     return "forward" if entry.stream is None else entry.stream.direction

@@ -9,8 +9,11 @@ BNS = "Wan et al., MLSys 2022 (BNS-GCN)"
 SYLVIE = "Zhang et al., 2023 (Sylvie)"
 SUPERGCN = "Zhuang et al., 2024 (SuperGCN)"
 DIGEST = "Chai et al., 2022 (DIGEST)"
+GNNPIPE = "Chen et al., 2023 (GNNPipe)"
 ADAQP = "Wan et al., MLSys 2023 (AdaQP)"
 LLCG = "Ramezani et al., ICLR 2022 (LLCG)"
+POWERSGD = "Vogels et al., NeurIPS 2019 (PowerSGD)"
+SEIDE = "Seide et al., Interspeech 2014 (1-bit SGD)"
 BYTEGNN = "Zheng et al., PVLDB 2022 (ByteGNN)"
 
 PAPERS: dict[tuple[str, str], str] = {
@@ -31,6 +34,8 @@ PAPERS: dict[tuple[str, str], str] = {
     ("codec", "int2"): SUPERGCN,
     ("codec", "int1"): SYLVIE,
     ("codec", "auto"): ADAQP,
+    ("parameter-codec", "int1"): SEIDE,
+    ("parameter-codec", "low-rank"): POWERSGD,
     ("model", "gcn"): "Kipf & Welling, ICLR 2017",
     ("model", "sage"): "Hamilton et al., NeurIPS 2017",
     ("model", "gin"): "Xu et al., ICLR 2019",
@@ -49,5 +54,6 @@ PAPERS: dict[tuple[str, str], str] = {
     ("preset", "sylvie-a"): SYLVIE,
     ("preset", "supergcn"): SUPERGCN,
     ("preset", "digest"): DIGEST,
+    ("preset", "gnnpipe"): GNNPIPE,
     ("preset", "partition-only"): LLCG,
 }

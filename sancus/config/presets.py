@@ -15,7 +15,7 @@ from sancus.errors import UserError
 from sancus.plugins import choices
 
 Settings = Mapping[str, str | bool | float]
-DEFAULT = "lean"  # of the command line
+DEFAULT = "lean"  # where a user names none, on the command line or in Python
 PAPER = "paper"  # the last word of a spec: as the paper did it
 
 
@@ -134,6 +134,12 @@ PRESETS: dict[str, Preset] = {
         "DIGEST: halo rows pushed every N epochs (digest:N), no gradients, ranks average their weights",
         {**_HALO, "backward": "drop", "parameters": "average"},
         Level(lambda period: {"staleness": f"periodic:period={period}"}, default="10"),
+        paper=_PUBLISHED,
+    ),
+    "gnnpipe": Preset(
+        "GNNPipe: layers over S stages (gnnpipe:S; alone: one a rank), chunks of rows through them",
+        {**_EXACT, "schedule": "pipeline"},
+        Level(lambda stages: {"stages": int(stages)}, default=None),
         paper=_PUBLISHED,
     ),
     "lean": Preset(

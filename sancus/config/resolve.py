@@ -11,6 +11,7 @@ Settings come in layers; the first layer that names a setting decides it:
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from typing import Any
 
 from sancus.config.presets import preset_settings
 from sancus.config.settings import Config, fields_by_flag, flatten
+from sancus.config.types import check_types
 from sancus.errors import UserError
-from sancus.plugins import choices
+from sancus.plugins import Table, choices
+from sancus.training import SCHEDULES
 
-PYTHON_PRESET = "exact"  # where Python code names none
+PLAIN_PRESET = "exact"  # that of `Config()`, where nobody says which preset is the default
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,18 @@ class Renamed:
 
     name: str
     values: frozenset[str]
+    table: Table  # what the old name has the names of today
+
+    def meant(self, value: str) -> str | None:
+        """The value of the new name that was mistyped under the old one, if any."""
+        near = difflib.get_close_matches(value, sorted(self.values), n=1, cutoff=NEAR)
+        return near[0] if near and value not in self.table else None
 
 
-RENAMED = {"schedule": Renamed("lr_schedule", frozenset({"constant", "cosine", "linear"}))}
+NEAR = 0.65  # how alike a mistyped value is: between pipeline and linear, which are two things, 0.57
+YOUNGER = frozenset({"sampling", "pipeline"})  # sections that runs of before did not write
+
+RENAMED = {"schedule": Renamed("lr_schedule", frozenset({"constant", "cosine", "linear"}), SCHEDULES)}
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,12 @@ class Layer:
 def missing_settings(
     typed: Mapping[str, Any], earlier: Sequence[Layer], default_preset: str
 ) -> Iterator[Layer]:
-    """The layers below what was typed, first come first served; settings in them may be decided already."""
+    """The layers below what was typed, first come first served; settings in them may be decided already.
+
+    Mini-batches have none of the traffic that a default preset saves: theirs is the plain one.
+    """
+    if _in_batches(typed, earlier):
+        default_preset = PLAIN_PRESET
     if "preset" in typed:
         yield Layer(f"--preset {typed['preset']}", preset_settings(typed["preset"]))
     yield from earlier
@@ -59,25 +76,45 @@ def missing_settings(
         yield Layer(f"preset {preset}", preset_settings(preset))
 
 
-def make_config(config: Config | Mapping[str, Any] | None = None, **flags: Any) -> Config:
+def _in_batches(typed: Mapping[str, Any], earlier: Sequence[Layer]) -> bool:
+    """Whether the settings that decide name a batch size."""
+    layers = (typed, *(layer.values for layer in earlier))
+    return str(next((values["batch_size"] for values in layers if "batch_size" in values), 0)) != "0"
+
+
+def make_config(
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    default_preset: str = PLAIN_PRESET,
+    resumed: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> Config:
     """A configuration from flag names (`hidden=16`, `plan="block"`, `preset="sancus-e:1"`).
 
-    `flags` override `config`; a preset fills in what neither names.
+    `flags` override `config`, which overrides the settings of a run that is `resumed`; a preset fills in
+    what none of them names.
     """
-    typed = modern((dict(config) if isinstance(config, Mapping) else {}) | flags)
+    if config is not None and not isinstance(config, Config | Mapping):
+        raise UserError(
+            f"config is a {type(config).__name__}; give a dictionary, or what sancus.settings gave"
+        )
+    typed = modern((flatten(config) if isinstance(config, Mapping) else {}) | flags)
     base = config if isinstance(config, Config) else None
     unset = base or Config()
     sections = {
         section: [item.name for item in dataclasses.fields(getattr(unset, section))]
-        for section in ("factors", "shape", "training", "launch")
+        for section in ("factors", "shape", "training", "sampling", "pipeline", "launch", "output")
     }
     flat_names = [name for names in sections.values() for name in names]
     for name in typed:
         if name not in ("preset", "model", *flat_names):
             raise UserError(f"setting {name!r} does not exist; choose from {choices(flat_names, name)}")
+    typed = check_types(Config, typed)
     earlier = [Layer("config", base.flat())] if base is not None else []
+    if resumed:
+        earlier.append(Layer("resume", resumed))
     values = dict(typed)
-    for layer in missing_settings(typed, earlier, PYTHON_PRESET):
+    for layer in missing_settings(typed, earlier, default_preset):
         values = {**layer.values, **values}
     parts: dict[str, Any] = {name: values[name] for name in ("preset", "model") if name in values}
     for section, names in sections.items():
@@ -88,11 +125,19 @@ def make_config(config: Config | Mapping[str, Any] | None = None, **flags: Any) 
 
 def modern(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of any version of ours, by the names of today."""
-    renamed = {}
-    for name, value in values.items():
-        new = RENAMED.get(name)
-        renamed[new.name if new is not None and str(value) in new.values else name] = value
-    return renamed
+    return {_name_of_today(name, str(value)): value for name, value in values.items()}
+
+
+def _name_of_today(name: str, value: str) -> str:
+    new = RENAMED.get(name)
+    if new is None or value in new.values:
+        return name if new is None else new.name
+    meant = new.meant(value)
+    if meant is not None:
+        flag = f"--{new.name.replace('_', '-')}"
+        allowed = choices(new.table, value)
+        raise UserError(f"{name} {value!r} does not exist; choose from {allowed}, or use {flag} {meant}")
+    return name
 
 
 def modern_arguments(arguments: Sequence[str]) -> list[str]:
@@ -101,9 +146,10 @@ def modern_arguments(arguments: Sequence[str]) -> list[str]:
     for place, word in enumerate(arguments):
         flag, equals, value = word.partition("=")
         following = arguments[place + 1] if not equals and place + 1 < len(arguments) else value
-        new = RENAMED.get(flag.removeprefix("--").replace("-", "_")) if flag.startswith("--") else None
-        if new is not None and following in new.values:
-            renamed[place] = f"--{new.name.replace('_', '-')}{equals}{value}"
+        name = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
+        new = _name_of_today(name, following)
+        if new != name:
+            renamed[place] = f"--{new.replace('_', '-')}{equals}{value}"
     return renamed
 
 
@@ -141,7 +187,8 @@ def _of_a_run(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_record(settings: Mapping[str, Any]) -> bool:
     """Whether a run wrote these settings down, not a person, who may leave some out: no section lacks."""
-    sections = [name for name, value in Config().to_dict().items() if isinstance(value, Mapping)]
+    everything = Config().to_dict().items()
+    sections = [name for name, value in everything if isinstance(value, Mapping) and name not in YOUNGER]
     return all(isinstance(settings.get(name), Mapping) for name in sections)
 
 

@@ -23,11 +23,14 @@ from typing import Annotated, Any, Literal
 import xxhash
 from cyclopts import Group, Parameter
 
+from sancus.config.batches import check_batches, schedule_of
 from sancus.config.kinds import check_specs, specs_of
 from sancus.config.presets import DEFAULT, preset_settings
 from sancus.errors import UserError
 from sancus.models.settings import ModelSettings
 from sancus.plans import AUTO
+from sancus.sampling.settings import SamplingSettings
+from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
 
 FREE = {"may_change": True}
@@ -38,7 +41,7 @@ LONGEST_TIMEOUT = 1e6  # seconds; transports count milliseconds in machine words
 
 @dataclass(frozen=True)
 class FactorSettings:
-    """The five factors of the traffic, and the exact savings.
+    """The factors of the traffic, and the exact savings.
 
     Those are exact where rows are fresh and in full precision; elsewhere see `docs/composition.md`.
     """
@@ -68,7 +71,7 @@ class FactorSettings:
     clip: float | None = None
     """Clip a rank's gradient rows to an L2 norm of √p·this before they cross (SANCUS's; it derives 1/√p)."""
     reuse_input: bool = True
-    """Exact saving: features cross once. Dropout of dense ones then falls on ÂX, and learns more slowly."""
+    """Exact saving: features cross once. Dropout of dense ones then falls on ÂX, not on X."""
     order: Literal["auto", "aggregate-first", "aggregate-kept", "transform-first"] = "auto"
     """Send H or HW; auto: the narrower, exact for fresh rows in full precision; with --backward drop: H."""
     skip_input_gradient: bool = True
@@ -138,6 +141,8 @@ class OutputSettings:
             raise UserError("--overwrite would delete the run that --resume goes on with; leave it out")
         if self.automatic and self.out is None:
             raise UserError("--resume auto needs --out: the directory to go on in")
+        if self.quiet and self.verbose:
+            raise UserError("--quiet and --verbose contradict each other; give one of them")
         if self.keep < 1:
             raise UserError(f"--keep {self.keep}: must be at least 1")
         check_specs(self)
@@ -152,8 +157,8 @@ class OutputSettings:
         return self.resume == Path("auto")
 
 
-def _of_the_command_line(_: str) -> str:
-    """The preset that `sancus train` takes where none is named; in Python it is `exact`."""
+def _usual_preset(_: str) -> str:
+    """The preset of `sancus train` and of `sancus.train` where none is named; in batches it is `exact`."""
     return DEFAULT
 
 
@@ -166,9 +171,7 @@ def _flags(title: str, order: int) -> Parameter:
 class Config:
     """A complete run."""
 
-    preset: Annotated[str, Parameter(show_default=_of_the_command_line)] = field(
-        default="exact", metadata=FREE
-    )
+    preset: Annotated[str, Parameter(show_default=_usual_preset)] = field(default="exact", metadata=FREE)
     """Named settings: see `sancus list`. Flags override what a preset sets."""
     factors: Annotated[FactorSettings, _flags("Factors of the traffic", 1)] = field(
         default_factory=FactorSettings
@@ -177,19 +180,28 @@ class Config:
     """Model: gcn, sage, gin, gat, gatv2, gcnii, resgcn+, or your own: my_file.py:Net."""
     shape: Annotated[ModelSettings, _flags("Model", 2)] = field(default_factory=ModelSettings)
     training: Annotated[TrainingSettings, _flags("Training", 3)] = field(default_factory=TrainingSettings)
-    launch: Annotated[LaunchSettings, _flags("Ranks", 4)] = field(default_factory=LaunchSettings)
-    output: Annotated[OutputSettings, _flags("Output", 5)] = field(default_factory=OutputSettings)
+    sampling: Annotated[SamplingSettings, _flags("Mini-batches", 4)] = field(default_factory=SamplingSettings)
+    pipeline: Annotated[PipelineSettings, _flags("Pipeline", 5)] = field(default_factory=PipelineSettings)
+    launch: Annotated[LaunchSettings, _flags("Ranks", 6)] = field(default_factory=LaunchSettings)
+    output: Annotated[OutputSettings, _flags("Output", 7)] = field(default_factory=OutputSettings)
 
     def __post_init__(self) -> None:
         preset_settings(self.preset)
-        for section in (self, self.shape, self.training):  # the others have checked themselves
+        sections = (self, self.shape, self.training, self.sampling, self.pipeline)
+        for section in sections:  # the others have checked themselves
             check_specs(section)
+        check_batches(self.sampling, self.flat())
         if self.launch.restarts and self.output.out is None and self.output.resume is None:
             raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
         if self.factors.backend == "nccl" and self.launch.device != "cuda":
             raise UserError("--backend nccl moves CUDA tensors; add --device cuda, or choose gloo or mpi")
         if self.factors.backend in ("gloo", "mpi") and self.launch.device == "cuda":
             raise UserError(f"--backend {self.factors.backend} moves host tensors; --device cuda needs nccl")
+
+    @property
+    def schedule(self) -> str:
+        """The spec of the schedule: a batch size chooses mini-batches."""
+        return schedule_of(self.training.schedule, self.sampling)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, complete: `sancus train --config` repeats the run."""
@@ -198,7 +210,15 @@ class Config:
 
     def specs(self) -> list[tuple[str, str]]:
         """Every plug-in that the run uses: (kind, spec)."""
-        sections = (self.factors, self, self.shape, self.training, self.output)
+        sections = (
+            self.factors,
+            self,
+            self.shape,
+            self.training,
+            self.sampling,
+            self.pipeline,
+            self.output,
+        )
         return [pair for section in sections for pair in specs_of(section)]
 
     def flat(self) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from sancus.report.units import bytes_text, seconds_text
+from sancus.console.notebook import Notebook, in_notebook
+from sancus.console.words import Pace, Record, figures
+from sancus.report.units import seconds_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Record = Mapping[str, float | int | None]
 PROGRESS_LINES = 20  # of a whole run, where they are plain
-QUIET_SECONDS = 10.0  # after which a plain speaker tells the step that it is at
+QUIET_SECONDS = 10.0  # after which a plain speaker tells the step or the epoch that it is at
 
 
 class Speaker(Protocol):
@@ -56,7 +56,10 @@ class Silent:
 
 
 class Plain:
-    """Lines for files, pipes and batch jobs; every epoch where `verbose`, some twenty of them otherwise."""
+    """Lines for files, pipes and batch jobs.
+
+    Of a run some twenty epochs, and one where nothing was said for a while; every epoch where `verbose`.
+    """
 
     def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
@@ -75,7 +78,8 @@ class Plain:
         remaining = self._pace.remaining(record, epochs)
         number = int(record["epoch"] or 0) + 1
         every = 1 if self._verbose else max(1, epochs // PROGRESS_LINES)
-        if number % every == 0 or number == epochs:
+        late = time.monotonic() - self._spoke > QUIET_SECONDS
+        if number % every == 0 or number == epochs or late:
             name = f"epoch {number:>{len(str(epochs))}}/{epochs}"
             self("  ".join([name, *figures(record), *([f"{remaining} left"] if remaining else [])]))
 
@@ -166,49 +170,8 @@ def speaker(*, quiet: bool = False, verbose: bool = False) -> Speaker:
     """The speaker for this process's standard output: silent, live on a terminal, or plain lines."""
     if quiet:
         return SILENT
+    if in_notebook():
+        return Notebook(verbose=verbose)
     if os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb":
         return Live(verbose=verbose)
     return Plain(verbose=verbose)
-
-
-class Pace:
-    """Estimates how long the remaining epochs take, from the time of the ones before."""
-
-    def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
-
-    def remaining(self, record: Record, epochs: int) -> str:
-        """Time left in words; empty before two epochs have ended."""
-        epoch, now = int(record["epoch"] or 0), time.monotonic()
-        if self._first is None:
-            self._first = epoch, now
-        first, start = self._first
-        if epoch == first or epoch + 1 == epochs:
-            return ""
-        return seconds_text((now - start) / (epoch - first) * (epochs - 1 - epoch))
-
-
-def _score(value: float | None) -> str:
-    """A score of an epoch that was evaluated; ROC-AUC without a positive label is undefined."""
-    return "undefined" if value is None else f"{value:.4f}"
-
-
-def figures(record: Record) -> list[str]:
-    """An epoch in a few words: loss, scores, all bytes, share skipped, age, and where the seconds went."""
-
-    def value(name: str) -> float:
-        return record.get(name) or 0.0
-
-    words = [f"loss {value('loss'):.4f}"]
-    if any(record.get(split) is not None for split in ("train", "val", "test")):
-        words += [f"{split} {_score(record[split])}" for split in ("val", "test") if split in record]
-    words.append(bytes_text(value("wire_bytes") + value("agreement_bytes") + value("parameter_bytes")))
-    decisions = value("sends") + value("skips")
-    if value("skips"):
-        words.append(f"skipped {100 * value('skips') / decisions:.0f} %")
-    if value("max_age"):
-        words.append(f"age {value('max_age'):.0f}")
-    waiting = value("waiting_seconds")
-    parts = (value("compute_seconds"), value("comm_seconds") - waiting, waiting)
-    compute, comm, wait = map(seconds_text, parts)
-    return [*words, f"{seconds_text(value('seconds'))}: compute {compute} | comm {comm} | wait {wait}"]

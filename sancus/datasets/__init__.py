@@ -11,6 +11,7 @@ READERS: dict[str, str] = {
     "gnn-benchmark": "sancus.datasets.gnn_benchmark:GnnBenchmarkReader",
     "heterophilous": "sancus.datasets.heterophilous:HeterophilousReader",
     "npz": "sancus.datasets.npz:NpzReader",
+    "nodes": "sancus.datasets.node_folder:NodeFolderReader",
     "graphsaint": "sancus.datasets.graphsaint:GraphSaintReader",
     "ogb-folder": "sancus.datasets.ogb_folder:OgbFolderReader",
     "planetoid": "sancus.datasets.planetoid:PlanetoidReader",

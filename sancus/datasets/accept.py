@@ -12,20 +12,29 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from sancus.datasets.assemble import RANDOM_SPLIT, dense_features, rest_of_split
+from sancus.datasets.columns import columns_of
+from sancus.datasets.fields import Fields
+from sancus.datasets.node_table import graph_of_tables
 from sancus.datasets.objects import graph_of
 from sancus.datasets.open import open_graph
+from sancus.datasets.recognise import refuse_other_tasks
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph
+from sancus.plugins import choices
 
 SPLITS = ("train_mask", "val_mask", "test_mask")
 
 
-def accept(source: Any, **fields: Any) -> Graph:
+def accept(source: Any = None, **fields: Any) -> Graph:
     """The graph of a source, a path, a `Graph`, a PyG `Data` or dataset, an OGB dataset, or a scipy matrix.
 
+    Frames of pandas, Polars or Arrow are `edges=frame, nodes=frame` (`node_table.py` has their columns).
     A scipy matrix `[N, N]` (row `v` holds the nodes that `v` aggregates from) needs the `fields` `x [N, F]`
     (dense or scipy), `y [N]` or `[N, C]`, and `train_mask`, `val_mask`, `test_mask` (masks or node numbers).
     """
+    if "edges" in fields or "nodes" in fields:
+        return _from_tables(source, fields)
     if isinstance(source, Graph):
         return source
     if isinstance(source, str | Path):
@@ -34,16 +43,33 @@ def accept(source: Any, **fields: Any) -> Graph:
         return _from_scipy(source, fields)
     if hasattr(source, "get_idx_split"):
         return graph_of(_ogb_item(source), _name(source), {}, source.get_idx_split())
+    if not isinstance(source, dict | list | tuple | set):
+        refuse_other_tasks(source, _name(source))
+    if isinstance(source, dict) and not _has_edges(source):
+        keys = ", ".join(map(str, source)) or "nothing"
+        raise UserError(
+            f"a dict of {keys[:80]} is no graph; give edge_index, x, y and masks, as a PyG Data has"
+        )
     if not _has_edges(source) and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        graphs = [item for item in source if _has_edges(item)] if isinstance(source, list | tuple) else None
+        if graphs is not None and len(graphs) != len(source):
+            raise _no_graph(source)
         if len(source) != 1:
-            raise UserError(f"{_name(source)} holds {len(source)} graphs; give one of them: dataset[0]")
+            raise UserError(
+                f"{_name(source)} holds {len(source)} graphs; give one of them, dataset[0]: Sancus trains "
+                "on one large graph"
+            )
         source = source[0]
     if not _has_edges(source):
-        raise UserError(
-            f"a {type(source).__name__} is no graph; give a name, a path, a Graph, a PyG Data, "
-            "an OGB dataset, or a scipy matrix with x, y and masks"
-        )
+        raise _no_graph(source)
     return graph_of(source, _name(source), {})
+
+
+def _no_graph(source: Any) -> UserError:
+    return UserError(
+        f"a {type(source).__name__} is no graph; give a name, a path, a Graph, a PyG Data, "
+        "an OGB dataset, or a scipy matrix with x, y and masks"
+    )
 
 
 def _has_edges(source: Any) -> bool:
@@ -66,6 +92,33 @@ def _nodes(graph: dict[str, Any]) -> dict[str, Any]:
 def _name(source: Any) -> str:
     name = getattr(source, "name", None)
     return name if isinstance(name, str) and name else type(source).__name__
+
+
+def _from_tables(source: Any, fields: dict[str, Any]) -> Graph:
+    """Frames of edges and nodes, with the options of a folder of tables; `features` may be an array."""
+    given = dict(fields)
+    edges, nodes = given.pop("edges", source), given.pop("nodes", None)
+    if edges is None or nodes is None:
+        raise UserError("a graph of tables needs both: load(edges=frame, nodes=frame)")
+    options = {**RANDOM_SPLIT, "undirected": False, "drop": "", "features": ""}
+    name = str(given.pop("name", "tables"))
+    unknown = sorted(set(given) - set(options))
+    if unknown:
+        raise UserError(
+            f"load of tables has no field {unknown[0]!r}; choose from {choices(options, unknown[0])}"
+        )
+    features = given.get("features")
+    rows = (
+        None
+        if features is None or isinstance(features, str)
+        else dense_features(Fields("features", {"features": np.asarray(features)}), "features")
+    )
+    if rows is not None:
+        given.pop("features")
+    options = options | given
+    options |= rest_of_split(given, options)
+    tables = (columns_of(edges, "edges"), columns_of(nodes, "nodes"))
+    return graph_of_tables(*tables, name, options, rows)
 
 
 def _from_scipy(matrix: Any, fields: dict[str, Any]) -> Graph:

@@ -33,9 +33,19 @@ MOST_UNUSED = (
 
 
 def adjacency_of(
-    fields: Fields, field: str, edges: Array, nodes: int, weights: Array | None = None, *, undirected: bool
+    fields: Fields,
+    field: str,
+    edges: Array,
+    nodes: int,
+    weights: Array | None = None,
+    *,
+    undirected: bool,
+    notes: list[str] | None = None,
 ) -> sp.csr_array:
-    """`[N, N]` from edges `[2, E]`; `undirected` adds every edge's other direction and drops loops."""
+    """`[N, N]` from edges `[2, E]`; `undirected` adds every edge's other direction and drops loops.
+
+    How many edges were there before goes into `notes`.
+    """
     if nodes > MOST_UNUSED + 2 * edges.shape[1]:
         raise fields.error(
             field, f"joins {edges.shape[1]} pairs of {nodes} nodes; number nodes from 0 without gaps"
@@ -43,6 +53,10 @@ def adjacency_of(
     node_pairs = fields.indices(field, edges, nodes, "node")
     values = None if weights is None else fields.finite(f"{field} weight", weights)
     adjacency = from_edges(node_pairs, nodes, values)
+    again = edges.shape[1] - adjacency.nnz
+    if again and notes is not None:
+        how = "counted once" if weights is None else "their weights are added up"
+        notes.append(f"{again:,} of {edges.shape[1]:,} edges repeat an earlier one: {how}")
     return symmetric(adjacency, weighted=weights is not None) if undirected else adjacency
 
 
@@ -147,6 +161,24 @@ def random_split(labels: Labels, options: Mapping[str, Any], what: str) -> Masks
         mask[order[start : start + count]] = True
         masks.append(mask)
     return masks[0], masks[1], masks[2]
+
+
+def split_note(options: Mapping[str, Any]) -> str:
+    """Tells that a split is random, and how it was drawn."""
+    shares = " / ".join(f"{100 * float(options[name]):g}" for name in SPLITS)
+    return f"the data has no split: it is random, {shares} % for {', '.join(SPLITS)}, seed {options['seed']}"
+
+
+def rest_of_split(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, float]:
+    """Shares of the splits that were not given, where the usual ones have no room beside those that were."""
+    named = [name for name in SPLITS if name in given]
+    others = [name for name in SPLITS if name not in given]
+    if not named or not others or any(name not in options for name in SPLITS):
+        return {}
+    if sum(float(options[name]) for name in SPLITS) <= 1 + 1e-9:
+        return {}
+    left = 1.0 - sum(float(options[name]) for name in named)
+    return {name: round(left / len(others), 12) for name in others}
 
 
 def degree_features(adjacency: sp.csr_array) -> sp.csr_array:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sancus.datasets.tables import Array, TablesReader
+from sancus.datasets.tables import Array, TablesReader, words_hint
 from sancus.datasets.text import is_table, table_pieces
 from sancus.errors import UserError
 
@@ -40,6 +40,14 @@ class EdgeListReader(TablesReader):
         return paths[0]
 
     def read_edges(self) -> tuple[Array, Array | None, int, bool]:
+        with words_hint():
+            edges, weights = self._read_all()
+        if not edges.size:
+            raise UserError(f"{self.edge_file()}: there is no edge; is this the right file?")
+        return edges, weights, int(edges.max()) + 1, False
+
+    def _read_all(self) -> tuple[Array, Array | None]:
+        """Edges `[2, E]`, and weights `[E]` where there is a third column."""
         ends, weights = [np.zeros((2, 0), np.int64)], [np.zeros(0, np.float32)]
         path = self.edge_file()
         columns = 2
@@ -61,5 +69,4 @@ class EdgeListReader(TablesReader):
             ends.append(pairs.T.astype(np.int64))
             weights.append(piece.rows[:, 2].astype(np.float32) if columns == 3 else weights[0])
         edges = np.concatenate(ends, axis=1)
-        nodes = int(edges.max()) + 1 if edges.size else 0
-        return edges, np.concatenate(weights) if columns == 3 else None, nodes, False
+        return edges, np.concatenate(weights) if columns == 3 else None

@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 
 import xxhash
 
+from sancus.datasets.assemble import rest_of_split
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph, Mask
+from sancus.graphs.origin import Origin
 from sancus.plugins import choices
 
 Masks = tuple[Mask, Mask, Mask]
@@ -36,7 +38,10 @@ class FileReader:
         self.path = Path(path).expanduser()
         if not path or not self.path.exists():
             raise UserError(f"graph {path!r} does not exist; give the path of {self.what}, or synthetic")
-        self.options = dict(self.defaults) | self._convert_options(texts)
+        given = self._convert_options(texts)
+        self.options = dict(self.defaults) | given
+        self.options |= rest_of_split(given, self.options)
+        self.notes: list[str] = []  # what a user should know of what was read
         self.check()
 
     def check(self) -> None:
@@ -56,7 +61,9 @@ class FileReader:
     def graph(self, adjacency: Any, features: Any, labels: Any, masks: Masks, classes: int) -> Graph:
         """The graph; what is wrong with it is said with the name of the file."""
         try:
-            return Graph(adjacency, features, labels, *masks, classes=classes, name=self.title)
+            origin = Origin(notes=tuple(self.notes))
+            facts: dict[str, Any] = {"classes": classes, "name": self.title, "origin": origin}
+            return Graph(adjacency, features, labels, *masks, **facts)
         except UserError as error:
             raise UserError(f"{self.path}: {str(error).removeprefix(f'{self.title}: ')}") from error
 

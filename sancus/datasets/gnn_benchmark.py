@@ -18,6 +18,7 @@ from sancus.datasets.assemble import (
     csr_of,
     dense_features,
     random_split,
+    split_note,
     symmetric,
 )
 from sancus.datasets.files import FileReader
@@ -56,4 +57,5 @@ class GnnBenchmarkReader(FileReader):
         fields.get("labels", "iufb", None)
         labels, classes = class_labels(fields, "labels", nodes)
         masks = random_split(labels, self.options, str(self.path))
+        self.notes.append(split_note(self.options))
         return self.graph(adjacency, features, labels, masks, classes)

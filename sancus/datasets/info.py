@@ -93,7 +93,7 @@ def info_rows(graph: Graph, facts: Facts, reader: str) -> list[tuple[str, str]]:
 
 def oddities(graph: Graph, facts: Facts) -> list[str]:
     """What looks wrong, one line each."""
-    lines = []
+    lines = list(graph.origin.notes)
     alone = isolated(graph)
     if alone.sum() > MANY * graph.nodes:
         lines.append(

@@ -21,10 +21,13 @@ from sancus.datasets.assemble import (
     dense_features,
     masks_from_indices,
     random_split,
+    split_note,
 )
 from sancus.datasets.fields import FLAGS, INTEGERS, NUMBERS, Fields
+from sancus.datasets.recognise import notes_of_edges, refuse_other_tasks
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph, Mask
+from sancus.graphs.origin import Origin
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 INDEX_SPLITS = (("train", "valid", "test"), ("train_idx", "val_idx", "test_idx"))
@@ -39,25 +42,27 @@ def graph_of(
     `options` are those of a random split, `split` (the column where masks are `[N, S]`) and
     `features=degree`; `splits` is what OGB's `get_idx_split()` gives.
     """
+    refuse_other_tasks(data, name)
     arrays = {
         field: _plain(name, field, value) for field in FIELDS if (value := _get(data, field)) is not None
     }
     fields = Fields(name, arrays)
     edges = fields.get("edge_index", INTEGERS, 2, None)
+    notes = notes_of_edges(data, weighted="edge_weight" in fields)
     nodes = _nodes(fields, edges)
     weights = fields.get("edge_weight", NUMBERS, edges.shape[1]) if "edge_weight" in fields else None
-    adjacency = adjacency_of(fields, "edge_index", edges, nodes, weights, undirected=False)
+    adjacency = adjacency_of(fields, "edge_index", edges, nodes, weights, undirected=False, notes=notes)
     labels, classes = class_labels(fields, "y", nodes) if "y" in fields else (fields.get("y", NUMBERS), 0)
     masks = _masks(fields, nodes, options, splits)
     if masks is None:
+        notes.append(split_note({**RANDOM_SPLIT, **options}))
         masks = random_split(labels, {**RANDOM_SPLIT, **options}, name)
     if labels.ndim == 1:
         unlabelled = np.flatnonzero((masks[0] | masks[1] | masks[2]) & (labels < 0))
         if unlabelled.size:
             raise fields.error("y", f"is -1 for node {unlabelled[0]}, which a split selects; leave it out")
-    return Graph(
-        adjacency, _features(fields, nodes, adjacency, options), labels, *masks, classes=classes, name=name
-    )
+    facts: dict[str, Any] = {"classes": classes, "name": name, "origin": Origin(notes=tuple(notes))}
+    return Graph(adjacency, _features(fields, nodes, adjacency, options), labels, *masks, **facts)
 
 
 def _get(data: Any, field: str) -> Any:

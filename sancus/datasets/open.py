@@ -64,14 +64,23 @@ def find_reader(source: str) -> tuple[str, Reader]:
     path = Path(text).expanduser()
     if text and path.exists():
         return _by_content(path, source[len(text) :])
-    if colon and "." in name:
-        attribute, _, settings = rest.partition(":")
-        return name, _build(source, f"{name}:{attribute}", settings)
+    own = own_reader(source)
+    if own is not None:
+        return name, _build(source, own, rest.partition(":")[2])
     if _is_bare(text):
         location = _find_stored(text)
         if location is not None:
             return _by_content(location, source[len(text) :])
     raise UserError(_explain(source, path))
+
+
+def own_reader(source: str) -> str | None:
+    """The `module:Class` of a user's own reader that a source names; None where it names none."""
+    name, colon, rest = source.partition(":")
+    if not colon or "." not in name or name in READERS:
+        return None
+    is_path = Path(split_options(source)[0]).expanduser().exists()
+    return None if is_path else f"{name}:{rest.partition(':')[0]}"
 
 
 def _by_content(path: Path, options: str) -> tuple[str, Reader]:

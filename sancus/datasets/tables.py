@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from sancus.datasets.assemble import (
     degree_features,
     dense_features,
     random_split,
+    split_note,
 )
 from sancus.datasets.fields import Fields
 from sancus.datasets.files import FileReader
@@ -40,6 +42,7 @@ from sancus.graphs.graph import Graph
 BESIDE = ("features", "labels", "split")  # also the names that are looked for beside a graph
 ENDINGS = (".npy", ".npz", *(f"{s}{z}" for s in (".csv", ".tsv", ".txt") for z in ("", ".gz")))
 Array = npt.NDArray[Any]
+LOOKS_LIKE_TIME = 1e8  # seconds since 1970 are beyond it since 1973
 
 
 class TablesReader(FileReader):
@@ -101,19 +104,40 @@ class TablesReader(FileReader):
                 )
             nodes = int(features.shape[0])
         table, by_node = self._label_table()
+        rows = nodes if features is not None else 0 if by_node else len(table.arrays["labels"])
+        _refuse_from_one(self.edge_file(), edges, rows)
+        self._note_weights(weights)
         if features is None and not certain and not by_node:
             nodes = max(nodes, len(table.arrays["labels"]))  # the last nodes may have no edge
         fields = Fields(str(self.edge_file()), {})
         adjacency = adjacency_of(
-            fields, "edges", edges, nodes, weights, undirected=self.options["undirected"]
+            fields, "edges", edges, nodes, weights, undirected=self.options["undirected"], notes=self.notes
         )
         if features is None:
             features = degree_features(adjacency)
         if by_node:
             table = Fields(table.file, {"labels": _by_node(table, table.arrays["labels"], nodes)})
+        else:
+            self._check_length(table.arrays["labels"], nodes)
         labels, classes = class_labels(table, "labels", nodes)
         masks = self._masks(labels, nodes)
         return self.graph(adjacency, features, labels, masks, classes)
+
+    def _check_length(self, labels: Array, nodes: int) -> None:
+        """A blank line is no label, so that the others would belong to the wrong nodes."""
+        if len(labels) != nodes:
+            raise UserError(
+                f"{self.table('labels')}: {len(labels):,} labels for {nodes:,} nodes; a node without one "
+                "has -1, not a blank line, or give rows of node and class"
+            )
+
+    def _note_weights(self, weights: Array | None) -> None:
+        """A third column may be no weight at all."""
+        if weights is not None and len(weights) and float(weights.max()) > LOOKS_LIKE_TIME:
+            self.notes.append(
+                f"the third column of the edges reaches {float(weights.max()):.3g}, as times do, and is "
+                "taken as weights: leave it out, or train with --no-edge-weights"
+            )
 
     def _features(self) -> Features | None:
         path = self.table("features")
@@ -132,13 +156,15 @@ class TablesReader(FileReader):
         """The field `labels` of its file, and whether it has rows `node, class` instead of one row a node."""
         path = self.table("labels")
         assert path is not None, "checked when made"
-        table = read_npy(path) if path.suffix == ".npy" else read_table(path, np.float64)
+        with words_hint():
+            table = read_npy(path) if path.suffix == ".npy" else read_table(path, np.float64)
         by_node = is_table(path) and table.shape[1] == 2 and not np.isin(table, (0, 1)).all()
         return Fields(str(path), {"labels": table}), by_node
 
     def _masks(self, labels: Labels, nodes: int) -> Masks:
         path = self.table("split")
         if path is None:
+            self.notes.append(split_note(self.options))
             return random_split(labels, self.options, str(self.path))
         fields = Fields(str(path), {"split": read_table(path, np.int64, 1)[:, 0]})
         split = fields.get("split", "i", nodes)
@@ -149,6 +175,30 @@ class TablesReader(FileReader):
                 f"holds {split[wrong[0]]} for node {wrong[0]}; 0 is train, 1 validation, 2 test, -1 none",
             )
         return split == 0, split == 1, split == 2
+
+
+@contextlib.contextmanager
+def words_hint() -> Iterator[None]:
+    """Where numbers are read: what is no number may be an id or a class in words, or a blank."""
+    try:
+        yield
+    except UserError as error:
+        if "'' is not a number" in str(error):
+            raise UserError(f"{error}; a node without a label has -1") from error
+        if "is not a number" in str(error):
+            raise UserError(
+                f"{error}; ids and classes in words go in nodes.csv (id, label, features) beside edges.csv"
+            ) from error
+        raise
+
+
+def _refuse_from_one(path: Path, edges: Array, rows: int) -> None:
+    """Nodes that are numbered from 1 look like one node too many."""
+    if rows and edges.size and int(edges.min()) == 1 and int(edges.max()) == rows:
+        raise UserError(
+            f"{path}: nodes are numbered from 1 to {rows}, for {rows} rows; they go from 0: subtract 1, "
+            "or name them in nodes.csv (id, label, …)"
+        )
 
 
 def _by_node(fields: Fields, table: Array, nodes: int) -> Array:

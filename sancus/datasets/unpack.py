@@ -7,8 +7,10 @@ written.
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 import shutil
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -19,6 +21,18 @@ from pathlib import Path, PurePosixPath
 from sancus.datasets.archive import check_ratio, line
 from sancus.errors import UserError
 
+DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    LookupError,  # of zipfile, for a member without a name
+    OverflowError,
+)
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 MOST_MEMBERS = 100_000
 
@@ -36,7 +50,7 @@ def unpack(path: Path, target: Path) -> None:
                 _unzip(path, partial)
             else:
                 _untar(path, partial)
-        except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError) as error:
+        except DAMAGE as error:
             raise UserError(f"{path}: is damaged ({line(error)}); download it again") from error
 
 

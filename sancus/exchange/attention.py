@@ -1,43 +1,30 @@
 """Attention: `out_i = Σ_j α_ij V_j`, with `α_i` the softmax of scores over all entries of row `i`.
 
-Two ways, one result. Where all received rows come at once (`halo`), scores, softmax and sum are the three
-operators of `sancus.kernels.edges` over own and received rows. Where blocks come owner after owner
-(`block`), each is used as it arrives and let go: a running maximum keeps the exponentials in range, and
-everything summed so far is rescaled when the maximum grows. So no rank ever holds all rows at once:
+Two ways to get rows, one result. Where all received rows come at once (`halo`), there is one block, of own
+and received rows. Where blocks come owner after owner (`block`), each is used as it arrives and let go: a
+running maximum keeps the exponentials in range, and everything summed so far is rescaled when the maximum
+grows. So no rank ever holds all rows at once:
 
     m' = max(m, max_j e_ij)     s' = s exp(m − m') + Σ_j exp(e_ij − m')
     o' = o exp(m − m') + Σ_j exp(e_ij − m') V_j          out = o / s
 
 Backward needs the blocks again (they travel again, unless they had to be kept) but no sum over all entries:
 with `D_i = <dout_i, out_i>` a head, `de_ij = α_ij (<dout_i, V_j> − D_i)`.
+
+A `LeakyScorer` on a matrix of the native kernel is one pass over the edges (`fused_attention`). For any other
+scorer, and in torch, scores are tensors over the edges, as stated here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from sancus.kernels.edges import Scorer, edge_softmax, sddmm, spmm
+from sancus.exchange.fused_attention import ALL, Blocks, EdgeMasks, FusedAttention, OneBlock
+from sancus.kernels.attention import fuses
+from sancus.kernels.edges import LeakyScorer, Scorer, edge_softmax, sddmm, spmm
 from sancus.kernels.matrix import SparseMatrix
-
-EdgeFactors = Callable[[int, SparseMatrix], torch.Tensor]  # owner and block to dropout factors [nnz, heads]
-ALL = -1  # in the place of an owner
-
-
-class Blocks(Protocol):
-    """The blocks of one layer, owner after owner: own block first."""
-
-    def first(self, values: torch.Tensor) -> Iterator[tuple[int, SparseMatrix, torch.Tensor]]:
-        """(owner, own rows over the owner's columns, the owner's values), in the forward pass."""
-        ...
-
-    def again(
-        self, values: torch.Tensor, work: Callable[[int, SparseMatrix, torch.Tensor], torch.Tensor]
-    ) -> torch.Tensor:
-        """The same in the backward pass; `work` gives the gradient of the values, which goes to the owner."""
-        ...
 
 
 def attend_rows(
@@ -45,12 +32,31 @@ def attend_rows(
     query: torch.Tensor,
     values: torch.Tensor,
     scorer: Scorer,
-    factors: EdgeFactors | None,
+    masks: EdgeMasks | None,
 ) -> torch.Tensor:
     """All rows at once: `matrix [n_i, m]`, `query [n_i, k]`, `values [m, heads·d]` to `[n_i, heads·d]`."""
+    if fuses(matrix) and isinstance(scorer, LeakyScorer):
+        parts = OneBlock(matrix), scorer, masks, values, query, *scorer.parameters()
+        result: torch.Tensor = FusedAttention.apply(*parts)
+        return result
     score = _scores(matrix, query, scorer.key(values), scorer)
     share = edge_softmax(matrix, score)
-    return spmm(matrix, share if factors is None else share * factors(ALL, matrix), values)
+    return spmm(matrix, share if masks is None else share * masks(ALL).factors(matrix), values)
+
+
+def attend_blocks(
+    blocks: Blocks,
+    own: SparseMatrix,
+    query: torch.Tensor,
+    values: torch.Tensor,
+    scorer: Scorer,
+    masks: EdgeMasks | None,
+) -> torch.Tensor:
+    """Owner after owner, of whose blocks `own` is one: `values [n_i, heads·d]` to `[n_i, heads·d]`."""
+    fused = fuses(own) and isinstance(scorer, LeakyScorer)
+    function = FusedAttention if fused else BlockAttention
+    result: torch.Tensor = function.apply(blocks, scorer, masks, values, query, *scorer.parameters())
+    return result
 
 
 class BlockAttention(torch.autograd.Function):
@@ -61,7 +67,7 @@ class BlockAttention(torch.autograd.Function):
         ctx: Any,
         blocks: Blocks,
         scorer: Scorer,
-        factors: EdgeFactors | None,
+        masks: EdgeMasks | None,
         values: torch.Tensor,
         query: torch.Tensor,
         *parameters: torch.Tensor,
@@ -77,12 +83,12 @@ class BlockAttention(torch.autograd.Function):
             fade = torch.where(top == most, 1.0, (most - top).exp())
             share = (score - top[entry_row]).exp()
             total = (total * fade).index_add_(0, entry_row, share)
-            share = share if factors is None else share * factors(owner, matrix)
+            share = share if masks is None else share * masks(owner).factors(matrix)
             out = _by_head(out, fade) + spmm(matrix, share, rows)
             most = top
         total = torch.where(total > 0, total, 1.0)
         out = _by_head(out, 1.0 / total)
-        ctx.blocks, ctx.scorer, ctx.factors = blocks, scorer, factors
+        ctx.blocks, ctx.scorer, ctx.masks = blocks, scorer, masks
         ctx.save_for_backward(values, query, out, most + total.log())
         return out
 
@@ -90,7 +96,7 @@ class BlockAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Gradients of values, query and parameters."""
         values, query, out, log_total = ctx.saved_tensors
-        scorer, factors = ctx.scorer, ctx.factors
+        scorer, masks = ctx.scorer, ctx.masks
         gradient = gradient.contiguous()
         inner = (gradient * out).unflatten(1, (scorer.heads, -1)).sum(dim=2)
         parameters = list(scorer.parameters())
@@ -104,8 +110,8 @@ class BlockAttention(torch.autograd.Function):
             share = (score.detach() - log_total[entry_row]).exp()
             towards = sddmm(matrix, gradient, rows, scorer.heads)
             dropped = share
-            if factors is not None:
-                factor = factors(owner, matrix)
+            if masks is not None:
+                factor = masks(owner).factors(matrix)
                 towards, dropped = towards * factor, share * factor
             d_score = share * (towards - inner[entry_row])
             d_rows, *others = torch.autograd.grad(score, leaves, d_score, materialize_grads=True)

@@ -20,8 +20,9 @@ from sancus.exchange.mover import Mover
 from sancus.exchange.noise import Noise
 from sancus.exchange.timing import time_way_back
 from sancus.kernels.base import Csr
-from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.matrix import SparseMatrix, part_of
 from sancus.plans.base import Plan
+from sancus.plans.chunked import select
 from sancus.plans.maps import Pick
 
 Thinning = Callable[[SparseMatrix, torch.Tensor], SparseMatrix]
@@ -37,7 +38,7 @@ class ConstantInput:
         self.x = x
         self._mover = mover
         self._noise = noise
-        self._sparse = (
+        self.sparse = (
             ConstantRows(x, noise.nodes, mover, plan or mover.plan) if isinstance(x, SparseMatrix) else None
         )
         self._aggregated: dict[bool, torch.Tensor] = {}  # Â X [n_i, F], by whether others' rows are absent
@@ -46,26 +47,70 @@ class ConstantInput:
     def propagate(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message after the first; of dense features `dropout(Â X) W`."""
         key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
-        if self._sparse is not None:
-            return self._sparse.received(layer).propagate(weight, dropout, key)
+        if self.sparse is not None:
+            return self.sparse.received(layer).propagate(weight, dropout, key)
+        return _transform_dense(self.aggregated(layer), self._noise.nodes, weight, dropout, key)
+
+    def rows(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
+        """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message after the first."""
+        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
+        if self.sparse is not None:
+            return self.sparse.received(layer).rows(weight, dropout, key)
+        return _transform_dense(*self.gathered(layer), weight, dropout, key)
+
+    def aggregated(self, layer: int) -> torch.Tensor:
+        """`Â X [n_i, F]` of dense features, in the present mode."""
         assert isinstance(self.x, torch.Tensor)
         absent = self._mover.crossing.absent("forward")
         if absent not in self._aggregated:
             with torch.no_grad():
                 self._aggregated[absent] = self._mover.aggregate_once(self.x, layer, absent=absent)
-        return _transform_dense(self._aggregated[absent], self._noise.nodes, weight, dropout, key)
+        return self._aggregated[absent]
 
-    def rows(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
-        """`dropout(X) W` of own and received rows `[n_i + r_i, ·]`, with no message after the first."""
-        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
-        if self._sparse is not None:
-            return self._sparse.received(layer).rows(weight, dropout, key)
+    def gathered(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Own and received rows of dense features `[n_i + r_i, F]`, and the user's ids of their nodes."""
         assert isinstance(self.x, torch.Tensor)
         absent = self._mover.crossing.absent("forward")
         if absent not in self._rows:
             rows = self._mover.gather_once(self.x, layer, absent=absent)
             self._rows[absent] = rows, self._noise.columns()[: len(rows)]
-        return _transform_dense(*self._rows[absent], weight, dropout, key)
+        return self._rows[absent]
+
+    def part(self, rows: slice, noise: Noise) -> ConstantPart:
+        """The features of some own rows; `noise` is theirs."""
+        return ConstantPart(self, rows, noise)
+
+
+class ConstantPart:
+    """The constant features of some own rows, and what these need of others."""
+
+    def __init__(self, whole: ConstantInput, rows: slice, noise: Noise) -> None:
+        self.x = whole.x[rows] if isinstance(whole.x, torch.Tensor) else part_of(whole.x, rows)
+        self._whole = whole
+        self._rows = rows
+        self._noise = noise
+        self._received: dict[bool, ReceivedRows] = {}
+
+    def propagate(self, layer: int, weight: torch.Tensor | None, dropout: float) -> torch.Tensor:
+        """What `ConstantInput.propagate` gives for these rows, `[k, ·]`."""
+        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
+        if self._whole.sparse is None:
+            part = self._whole.aggregated(layer)[self._rows]
+            return _transform_dense(part, self._noise.nodes, weight, dropout, key)
+        whole = self._whole.sparse
+        if whole.absent not in self._received:
+            self._received[whole.absent] = whole.received(layer).part(self._rows)
+        return self._received[whole.absent].propagate(weight, dropout, key)
+
+    def rows_of(
+        self, nodes: torch.Tensor, layer: int, weight: torch.Tensor | None, dropout: float
+    ) -> torch.Tensor:
+        """`dropout(X) W` of the rows of some nodes `[u]`, own or received ones: `[u, ·]`."""
+        key, dropout = self._noise.key(layer), self._noise.share_now(dropout)
+        if self._whole.sparse is not None:
+            return self._whole.sparse.received(layer).of(nodes).rows(weight, dropout, key)
+        rows, there = self._whole.gathered(layer)
+        return _transform_dense(rows[_places(there, nodes)], nodes, weight, dropout, key)
 
 
 class ConstantRows:
@@ -79,10 +124,14 @@ class ConstantRows:
         self._plan = plan
         self._received: dict[bool, ReceivedRows] = {}
 
+    @property
+    def absent(self) -> bool:
+        """The present mode: whether rows of others are left out."""
+        return self._mover.crossing.absent("forward")
+
     def received(self, layer: int) -> ReceivedRows:
         """Own and received rows in the present mode; `layer` is whom their bytes are counted for."""
-        crossing = self._mover.crossing
-        absent = crossing.absent("forward")
+        absent = self.absent
         if absent not in self._received:
             with torch.no_grad():
                 self._received[absent] = self._alone() if absent else self._fetch(layer)
@@ -108,6 +157,18 @@ class ReceivedRows:
         self._nodes = nodes  # [n_i + r_i]
         self._local_rows = local_rows  # [n_i, n_i + r_i]
         self._stopwatch = stopwatch
+
+    def part(self, rows: slice) -> ReceivedRows:
+        """What some own rows need: their part of the matrix, over the rows of `X` that it has entries for."""
+        selection = select(part_of(self._local_rows, rows), torch.arange(0))
+        found = _taken(self._x, selection.columns), self._nodes[selection.columns]
+        return ReceivedRows(*found, selection.matrix, self._stopwatch)
+
+    def of(self, nodes: torch.Tensor) -> ReceivedRows:
+        """The rows of some nodes `[u]`, for `rows` alone."""
+        return ReceivedRows(
+            _taken(self._x, _places(self._nodes, nodes)), nodes, self._local_rows, self._stopwatch
+        )
 
     def propagate(self, weight: torch.Tensor | None, share: float, key: DropoutKey) -> torch.Tensor:
         """`Â (dropout(X) W)`, with no message."""
@@ -135,6 +196,21 @@ def _transform_dense(
     if weight is None:
         return drop_dense(x, share, nodes, key) if share else x
     return drop_transform(x, share, nodes, key, weight) if share else x @ weight
+
+
+def _taken(x: SparseMatrix, rows: torch.Tensor) -> SparseMatrix:
+    """The rows `[k]` of `x [n, F]`, in their order: `[k, F]`."""
+    lengths = (x.csr.crow[1:] - x.csr.crow[:-1])[rows]
+    entries = _entries_of_rows(x.csr.crow, rows, lengths)
+    crow = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    csr = Csr(crow, x.csr.col[entries], x.csr.value[entries], (len(rows), x.shape[1]))
+    return SparseMatrix(csr, x.kernel)
+
+
+def _places(there: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Where the `wanted [u]` ids are among those `there [n]`, each of which is there once."""
+    ordered, order = there.sort()
+    return order[torch.searchsorted(ordered, wanted)]
 
 
 def fetch_sparse_rows(

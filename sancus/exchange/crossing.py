@@ -163,10 +163,6 @@ class Crossing:
         """Whether owners could send again exactly what arrived forward: no history, no lossy codec."""
         return not self.policies["forward"].max_age and self._deliveries["forward"].encoder.codec.lossless
 
-    def repeat_use(self, layer: int) -> Use:
-        """The use at which rows travel once more, for the backward pass; counted as forward payload."""
-        return exact_use(self._group, layer, "forward", "payload")
-
     def stepwise_use(self, layer: int) -> Use | None:
         """The use at which gradients return owner after owner; None where a policy looks at all of them."""
         policy, own = self.policies["backward"], self._group.rank

@@ -13,8 +13,9 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.handle import Handle
-from sancus.comm.header import PAYLOAD_HEADER, Header, Payload, blank, messages, seal, size_of
+from sancus.comm.header import PAYLOAD_WORDS, Header, Payload, blank, messages, overhead, seal, size_of
 from sancus.comm.ledger import Direction, Entry, Purpose, Stream
+from sancus.comm.stamp import EVERYONE as TO_ALL
 from sancus.errors import UserError
 from sancus.exchange.codec_error import ErrorGauge, Origin, Sent, look, receiver_to_look_at
 from sancus.exchange.encoding import EVERYONE, Encoder
@@ -109,7 +110,7 @@ class Delivery:
                     header = self._header(owner, self.encoder.wire(rows[owner], payload, use.epoch), use)
                     message = blank([header], payload.device)
                 handle = group.broadcast(
-                    message, owner, use.entry(owner), overhead=PAYLOAD_HEADER, background=use.background
+                    message, owner, use.entry(owner), overhead=self._overhead, background=use.background
                 )
                 started[owner] = header, message, handle
 
@@ -152,10 +153,10 @@ class Delivery:
             if use.sends[own]:
                 payload, weight = outgoing.payloads[rank], outgoing.weights[rank]
                 wires.append(self._encode(payload, weight, rank, use, echo))
-                going[rank] = self._header(own, wires[-1], use)
+                going[rank] = self._header(own, wires[-1], use, rank)
             if use.sends[rank] and rows[rank]:
                 like = self.encoder.wire(rows[rank], sample, use.epoch)
-                coming[rank] = self._header(rank, like, use)
+                coming[rank] = self._header(rank, like, use, own)
         watched = receiver_to_look_at(outgoing.payloads, use.epoch)
         if use.sends[own] and watched is not None:
             self._look(outgoing, watched, wires[others.index(watched)], use)
@@ -167,7 +168,7 @@ class Delivery:
             received,
             [size_of(header) for header in coming],
             use.entry(own),
-            overhead=PAYLOAD_HEADER,
+            overhead=self._overhead,
             background=use.background,
         )
 
@@ -195,10 +196,18 @@ class Delivery:
             if owner != self._group.rank and count and use.recalls(owner):
                 yield owner, self._recall(owner, use)
 
-    def _header(self, owner: int, wire: torch.Tensor, use: Use) -> Header | None:
-        """What a payload of `owner`, encoded like `wire`, must say of itself."""
-        payload = Payload(use.sequence, use.stream(owner), use.epoch)
-        return payload.header(wire, self._group.members[owner])
+    @property
+    def _overhead(self) -> int:
+        """Bytes of a payload's header."""
+        return overhead(PAYLOAD_WORDS, self._group.desk.stamp)
+
+    def _header(self, owner: int, wire: torch.Tensor, use: Use, receiver: int | None = None) -> Header | None:
+        """What a payload of `owner`, encoded like `wire`, must say of itself; to one receiver, or to all."""
+        group = self._group
+        stream, stamp = use.stream(owner), group.desk.stamp
+        payload = Payload(use.sequence, stream, use.epoch, group.description, stamp)
+        to = TO_ALL if receiver is None else group.members[receiver]
+        return payload.header(wire, group.members[owner], to)
 
     def _encode(
         self,

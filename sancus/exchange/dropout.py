@@ -66,18 +66,13 @@ def draw_nodes(nodes: torch.Tensor, share: float, key: DropoutKey) -> torch.Tens
     return noise < masks.bucket(share)
 
 
-def edge_factors(
-    targets: torch.Tensor,
-    sources: torch.Tensor,
-    heads: int,
-    share: float,
-    key: DropoutKey,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    """Factors `[E, heads]` for edges between nodes, 0 or `1 / (1 - share)`; other than those of any row."""
+def edge_mask(
+    targets: torch.Tensor, sources: torch.Tensor, heads: int, share: float, key: DropoutKey
+) -> masks.EdgeMask:
+    """The mask of edges from `sources [n]` to `targets [m]`; other than those of any row."""
     apart = replace(key, layer=-2 - key.layer)
     columns = sources[:, None] * heads + torch.arange(heads, device=sources.device)
-    return masks.factors(masks.noise(_row_keys(targets, apart)[:, None], _column_keys(columns)), share, dtype)
+    return masks.EdgeMask(_row_keys(targets, apart), _column_keys(columns), share)
 
 
 def _row_keys(nodes: torch.Tensor, key: DropoutKey) -> torch.Tensor:

@@ -12,9 +12,9 @@ import torch
 
 from sancus.comm.group import Group
 from sancus.comm.ledger import Entry
-from sancus.exchange.attention import ALL, EdgeFactors
-from sancus.exchange.dropout import DropoutKey, edge_factors
-from sancus.kernels.matrix import SparseMatrix
+from sancus.exchange.dropout import DropoutKey, edge_mask
+from sancus.exchange.fused_attention import ALL, EdgeMasks
+from sancus.kernels.masks import EdgeMask
 from sancus.plans.base import Leg
 from sancus.plans.maps import Pick
 
@@ -42,18 +42,17 @@ class EdgeDropout:
         """The user's ids of own and received rows, `[n_i + r_i]`."""
         return torch.cat([self._own, *self._received])
 
-    def thinned(self, heads: int, share: float, key: DropoutKey, present: Present) -> EdgeFactors:
-        """Factors `[nnz, heads]`, 0 or `1 / (1 − share)`, of own rows over an owner's columns or all.
+    def thinned(self, heads: int, share: float, key: DropoutKey, present: Present) -> EdgeMasks:
+        """The masks of own rows over an owner's columns or all.
 
         `present` keeps, of own and received rows, those that take part in this pass.
         """
 
-        def factors(owner: int, matrix: SparseMatrix) -> torch.Tensor:
+        def mask(owner: int) -> EdgeMask:
             sources = present(self.columns()) if owner == ALL else self._of(owner)
-            ends = self._own[matrix.row_of_entries()], sources[matrix.csr.col.to(torch.int64)]
-            return edge_factors(*ends, heads, share, key, matrix.dtype)
+            return edge_mask(self._own, sources, heads, share, key)
 
-        return factors
+        return mask
 
     def _of(self, owner: int) -> torch.Tensor:
         """The user's ids of an owner's rows."""

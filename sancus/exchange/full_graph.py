@@ -15,21 +15,21 @@ from torch import nn
 
 from sancus.errors import UserError
 from sancus.exchange.aggregate import AggregateThenTransform, Rows, aggregate, clip
-from sancus.exchange.attention import BlockAttention, attend_rows
+from sancus.exchange.attention import attend_blocks, attend_rows
 from sancus.exchange.clean_pass import REFUSAL, make_clean_pass, note_chance
 from sancus.exchange.constant_input import ConstantInput
 from sancus.exchange.crossing import Crossing
 from sancus.exchange.labels import LabelInput, Labelled
 from sancus.exchange.mover import Mover
 from sancus.exchange.noise import Noise
-from sancus.exchange.order import ProductOrder, is_one_way, product_order
+from sancus.exchange.product_order import ProductOrder, is_one_way, product_order
 from sancus.exchange.savings import Savings
 from sancus.exchange.statistics import SumOverRanks
 from sancus.exchange.streaming import BlockStream
 from sancus.exchange.timing import time_way_back
 from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
-from sancus.kernels.summed import Rowlike, Summed
+from sancus.kernels.summed import R, Rowlike, Summed
 from sancus.plans.base import Plan
 
 
@@ -54,7 +54,7 @@ class FullGraph:
         self.input = constant.x
         self.labels = labels
         self.savings = savings or Savings()
-        self._constant = constant
+        self.constant = constant
         self._orders: dict[int, ProductOrder] = {}  # of training, by layer; evaluation follows
 
     def begin_epoch(self, epoch: int, model: nn.Module | None = None) -> None:
@@ -86,7 +86,7 @@ class FullGraph:
         on a reused dense input it falls on `Â h` instead.
         """
         if self.savings.reuse_input and (h.x if isinstance(h, Labelled) else h) is self.input:
-            result = self._constant.propagate(layer, weight, dropout)
+            result = self.constant.propagate(layer, weight, dropout)
             return result + h.propagate_labels(layer, weight) if isinstance(h, Labelled) else result
         clean = h if dropout and self.crossing.wants_clean(layer) else None
         if weight is not None and self._order(h, weight, layer) == "transform-first":
@@ -131,19 +131,17 @@ class FullGraph:
         they are constants: those are kept, as the gradient of `W` needs them.
         """
         _check_rows(self.plan)
-        factors = self.noise.edge_factors(layer, edge_dropout, scorer.heads)
+        masks = self.noise.edge_masks(layer, edge_dropout, scorer.heads)
         if not self.plan.forward.broadcast or _one_way(self.crossing):
             values, crossed = self._gathered(h, layer, dropout, weight)
             with self.group.stopwatch.at("aggregation"):
                 own = query(values[: len(self.nodes)])
-                result = attend_rows(self.local_rows, own, values, scorer, factors)
+                result = attend_rows(self.local_rows, own, values, scorer, masks)
         else:
             values, clean = self._values(h, layer, dropout, weight)
             crossed, blocks = True, BlockStream(self.mover, layer, clean)
             with self.group.stopwatch.at("aggregation"):
-                result = BlockAttention.apply(
-                    blocks, scorer, factors, values, query(values), *scorer.parameters()
-                )
+                result = attend_blocks(blocks, blocks.own, query(values), values, scorer, masks)
         time_way_back(self.group.stopwatch, values, result)
         return clip(self.mover, result) if crossed else result
 
@@ -162,7 +160,7 @@ class FullGraph:
         result: torch.Tensor = SumOverRanks.apply(self.group, values)
         return result
 
-    def targets(self, h: torch.Tensor) -> torch.Tensor:
+    def targets(self, h: R) -> R:
         """The rows whose results are wanted: all of them."""
         return h
 
@@ -185,7 +183,7 @@ class FullGraph:
         """What `rows` returns, before its gradient is clipped; and whether the rows of others cross now."""
         _check_rows(self.plan)
         if h is self.input and self.savings.reuse_input and not self.plan.forward.broadcast:
-            return self.mover.current.present(self._constant.rows(layer, weight, dropout)), False
+            return self.mover.current.present(self.constant.rows(layer, weight, dropout)), False
         if weight is not None and _one_way(self.crossing):
             rows, crossed = self._gathered(h, layer, dropout, None)
             return rows @ weight, crossed

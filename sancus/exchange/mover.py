@@ -179,3 +179,8 @@ class Mover:
                 return Outgoing([leg.make[own].apply(h)], [leg.weight[own]])
             payloads = [h[:0] if rank == own else row_map.apply(h) for rank, row_map in enumerate(leg.make)]
         return Outgoing(payloads, leg.weight)
+
+
+def mover_over(mover: Mover, plan: Plan) -> Mover:
+    """The same crossing for other rows: those that another plan of the same ranks makes cross."""
+    return Mover(plan, mover._groups, mover.crossing, reach=mover._reach)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from sancus.exchange.attention import EdgeFactors
 from sancus.exchange.clean_pass import note_chance
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse, drop_transform
 from sancus.exchange.edge_dropout import EdgeDropout
+from sancus.exchange.fused_attention import EdgeMasks
 from sancus.exchange.mover import Mover
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Rowlike, Summed
@@ -42,10 +42,11 @@ class Noise:
             return h
         if isinstance(h, Summed):
             thinned = self.drop(h.x, layer, share)
-            assert not isinstance(thinned, Summed)
+            assert isinstance(thinned, torch.Tensor | SparseMatrix)
             return Summed(thinned, h.y, h.embedding)
         if isinstance(h, SparseMatrix):
             return drop_sparse(h, share, self.nodes, self.key(layer))
+        assert isinstance(h, torch.Tensor), "rows of samples have noise of their own"
         return drop_dense(h, share, self.nodes, self.key(layer))
 
     def drop_transform(self, h: Rowlike, layer: int, weight: torch.Tensor, share: float) -> torch.Tensor:
@@ -56,8 +57,8 @@ class Noise:
             return product
         return drop_transform(h, share, self.nodes, self.key(layer), weight)
 
-    def edge_factors(self, layer: int, share: float, heads: int) -> EdgeFactors | None:
-        """Factors of attention weights, `[nnz, heads]` for the entries of a matrix; None for no dropout."""
+    def edge_masks(self, layer: int, share: float, heads: int) -> EdgeMasks | None:
+        """Masks of attention weights, by the owner of the columns; None for no dropout."""
         share = self.share_now(share)
         if not share:
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sancus.exchange.order import OrderSetting
+from sancus.exchange.product_order import OrderSetting
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from sancus.exchange.crossing import exact_use
 from sancus.exchange.mover import Mover
 from sancus.kernels.matrix import SparseMatrix
 from sancus.plans.maps import Product
@@ -29,6 +30,11 @@ class BlockStream:
         self._clean = clean
         self._kept: dict[int, torch.Tensor] = {}
         self._own = mover.group.rank
+
+    @property
+    def own(self) -> SparseMatrix:
+        """The own rows over the own columns."""
+        return self._matrix(self._own)
 
     def first(self, values: torch.Tensor) -> Iterator[tuple[int, SparseMatrix, torch.Tensor]]:
         """Own block, made while the first foreign one travels, then the others as they arrive."""
@@ -50,7 +56,9 @@ class BlockStream:
             parts = {owner: work(owner, self._matrix(owner), rows) for owner, rows in self._kept.items()}
             self._kept.clear()
             return self._return_all(gradient, parts)
-        repeat, back, parts = crossing.repeat_use(self._layer), crossing.stepwise_use(self._layer), {}
+        repeat = exact_use(mover.group, self._layer, "forward", "payload")  # rows travel once more
+        back = crossing.stepwise_use(self._layer)
+        parts = {}
         for step in range(1, size):
             owner = (self._own + step) % size
             count = mover.plan.forward.add[owner].rows_in

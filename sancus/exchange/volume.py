@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from sancus.comm.ledger import Direction
-from sancus.exchange.order import columns_that_cross, is_one_way
+from sancus.exchange.product_order import columns_that_cross, is_one_way
 from sancus.exchange.savings import Savings
 from sancus.plans.base import Plan
 from sancus.staleness.base import Policy

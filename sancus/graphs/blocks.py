@@ -2,7 +2,7 @@
 
 Nodes have two numbers: the *user's* id, and the *row* after sorting by part. Rank `i` owns the rows
 `offsets[i] … offsets[i+1]`; `order[row]` is the user's id of a row. Inside a block the rows are in the user's
-order, or in one that is better for the cache (`sancus.graphs.order`).
+order, or in one that is better for the cache (`sancus.graphs.row_order`).
 """
 
 from __future__ import annotations

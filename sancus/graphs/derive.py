@@ -46,7 +46,10 @@ def _derive(shard: Shard, keep: npt.NDArray[np.bool_], total: Total, *, weighted
         arrays |= _parts(name, matrix)
     arrays |= _sums(edges, offsets, rank, total)
     graph = shard.manifest["graph"] | {"nodes": int(offsets[-1])}
-    return Shard(rank, shard.manifest | {"offsets": offsets.tolist(), "graph": graph}, arrays)
+    ends = np.concatenate([[0], np.cumsum(shard.chunk_sizes)])
+    kept = np.diff(np.concatenate([[0], np.cumsum(everyone)])[ends]).reshape(shard.chunk_sizes.shape)
+    facts = {"offsets": offsets.tolist(), "graph": graph, "chunk_sizes": kept.tolist()}
+    return Shard(rank, shard.manifest | facts, arrays)
 
 
 def _stored_edges(shard: Shard) -> list[str]:

@@ -7,7 +7,7 @@ in PyG (source to target). Nothing here knows of ranks or torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from sancus.errors import UserError
 from sancus.graphs.bounded import first_not_finite, index_type, is_symmetric
+from sancus.graphs.origin import Origin
 
 Mask = npt.NDArray[np.bool_]
 
@@ -33,6 +34,7 @@ class Graph:
     test_mask: Mask  # [N]
     classes: int
     name: str = "graph"
+    origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
         nodes = self.adjacency.shape[0]
@@ -74,10 +76,10 @@ class Graph:
         return not is_symmetric(canonical)
 
     def _check_lengths(self, nodes: int) -> None:
-        for field in ("features", "labels", "train_mask", "val_mask", "test_mask"):
-            rows = getattr(self, field).shape[0]
+        for name in ("features", "labels", "train_mask", "val_mask", "test_mask"):
+            rows = getattr(self, name).shape[0]
             if rows != nodes:
-                raise UserError(f"{self.name}: {field} has {rows} rows, the graph has {nodes} nodes")
+                raise UserError(f"{self.name}: {name} has {rows} rows, the graph has {nodes} nodes")
 
     def _check_edges(self) -> None:
         if not np.isfinite(self.adjacency.data).all():

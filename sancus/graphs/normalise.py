@@ -69,6 +69,12 @@ def normalise_transposed(
     return _scale(kind, columns, start, sums, transposed=True)
 
 
+def scales(kind: Normalisation, sums: RowSums) -> tuple[bool, Vector, Vector]:
+    """Whether self-loops are added; the factors `left [n]`, `right [n]` of nodes with these row sums."""
+    scaling = _SCALINGS[kind]
+    return scaling.loops, scaling.left(sums), scaling.right(sums)
+
+
 def _scale(
     kind: Normalisation,
     rows: sp.csr_array,

@@ -19,12 +19,17 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """Block row `rank` of a normalised adjacency, and of its transpose."""
+    """Block row `rank` of a normalised adjacency, and of its transpose.
+
+    Its columns may be some nodes only (`only`): then own rows `[n_i]` take from the rows `[m_j]` of `H` of
+    every rank that are among those nodes.
+    """
 
     rank: int
-    offsets: Ids  # [p + 1]
-    rows: sp.csr_array  # [n_i, N] of Â
-    transposed_rows: sp.csr_array  # [n_i, N] of Âᵀ
+    offsets: Ids  # [p + 1] of the columns
+    rows: sp.csr_array  # [n_i, M] of Â: all own rows, over the columns
+    transposed_rows: sp.csr_array  # [m_i, N] of Âᵀ: the own ones of the columns, over all rows
+    row_offsets: Ids | None = None  # [p + 1] of the rows, where those of the columns are others
 
     @property
     def ranks(self) -> int:
@@ -33,20 +38,35 @@ class Operator:
 
     @property
     def own(self) -> int:
-        """`n_i`, the rows of this rank."""
+        """`m_i`, the rows of `H` of this rank: `n_i`, where all nodes are columns."""
         return self.size(self.rank)
 
+    @property
+    def targets(self) -> int:
+        """`n_i`, the rows of this rank that take from others."""
+        return int(self.rows.shape[0])
+
     def size(self, rank: int) -> int:
-        """`n_j`, the rows of a rank."""
+        """`m_j`, the rows of `H` of a rank."""
         return int(self.offsets[rank + 1] - self.offsets[rank])
 
     def block(self, other: int) -> sp.csr_array:
-        """`Â_ij [n_i, n_j]`."""
-        return self._columns(self.rows, other)
+        """`Â_ij [n_i, m_j]`."""
+        return _columns(self.rows, self.offsets, other)
 
     def transposed_block(self, other: int) -> sp.csr_array:
-        """`(Âᵀ)_ij = (Â_ji)ᵀ [n_i, n_j]`."""
-        return self._columns(self.transposed_rows, other)
+        """`(Âᵀ)_ij = (Â_ji)ᵀ [m_i, n_j]`."""
+        return _columns(self.transposed_rows, self._row_offsets, other)
+
+    def only(self, starts: Ids, stops: Ids) -> Operator:
+        """The same operator over the columns `starts[j] … stops[j]` `[p]` of every rank's block, from 0."""
+        own = slice(int(starts[self.rank]), int(stops[self.rank]))
+        first = self.offsets[:-1]
+        kept = [np.arange(*pair) for pair in zip(first + starts, first + stops, strict=True)]
+        offsets = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64)
+        rows = sp.csr_array(self.rows[:, np.concatenate(kept)])
+        rows.sort_indices()
+        return Operator(self.rank, offsets, rows, sp.csr_array(self.transposed_rows[own]), self._row_offsets)
 
     def halo(self, other: int) -> Ids:
         """Rows of `other`, numbered from 0 in its block, that this rank needs; ascending."""
@@ -56,5 +76,11 @@ class Operator:
         """Own rows, numbered from 0, that `other` needs; equal to `other`'s halo in this rank."""
         return np.flatnonzero(np.diff(self.transposed_block(other).indptr)).astype(np.int64)
 
-    def _columns(self, matrix: sp.csr_array, other: int) -> sp.csr_array:
-        return sp.csr_array(matrix[:, self.offsets[other] : self.offsets[other + 1]])
+    @property
+    def _row_offsets(self) -> Ids:
+        return self.offsets if self.row_offsets is None else self.row_offsets
+
+
+def _columns(matrix: sp.csr_array, offsets: Ids, other: int) -> sp.csr_array:
+    """The columns of one rank."""
+    return sp.csr_array(matrix[:, offsets[other] : offsets[other + 1]])

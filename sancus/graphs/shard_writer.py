@@ -23,7 +23,7 @@ from sancus.graphs.blocks import Blocks
 from sancus.graphs.bounded import Ids, row_pieces, take_columns
 from sancus.graphs.graph import Graph
 from sancus.graphs.normalise import row_sums
-from sancus.graphs.order import RowOrder, block_order
+from sancus.graphs.row_order import RowOrder, block_order, by_chunk, chunks_of
 from sancus.graphs.shard_files import ShardFolder
 from sancus.graphs.shards import FORMAT, MANIFEST, checksum_of_facts, describe, manifest_text
 from sancus.partitioners.base import Assignment
@@ -45,16 +45,24 @@ def write_shards(
     row_order: RowOrder = "auto",
     step: Callable[[str], None] = lambda line: None,
     publish: Callable[[Path, Path], None] = os.replace,
+    chunks: int = 1,
 ) -> None:
     """Cut a graph into one shard a part and write them as the directory `target`.
 
     The directory appears when it is complete; a failure leaves nothing behind.
 
     `row_order` is how the rows of a block are ordered for the cache; it changes no result but rounding.
-    `step` is called with a line on what is being done, `publish` gives the complete directory its name.
+    `step` is called with a line on what is being done, `publish` gives the complete directory its name. With
+    more than one of the `chunks` of a pipeline, the rows of every part are sorted by chunk.
     """
     step("ordering the rows of every part")
     order = block_order(graph.adjacency, assignment, parts, row_order)
+    chunk_sizes = {}
+    if chunks > 1:
+        chunk = chunks_of(graph.adjacency, chunks)
+        order = by_chunk(order, assignment, chunk)
+        counts = np.bincount(assignment * chunks + chunk, minlength=parts * chunks)
+        chunk_sizes = {"chunk_sizes": counts.reshape(parts, chunks).tolist()}
     blocks = Blocks.from_assignment(assignment, parts, order)
     partial = None
     try:
@@ -70,6 +78,8 @@ def write_shards(
             folder.save("labels", graph.labels[own])
             for split in ("train", "val", "test"):
                 folder.save(f"{split}_mask", getattr(graph, f"{split}_mask")[own])
+        if graph.origin.ids is not None:
+            folders[0].save("ids", graph.origin.ids)  # of all nodes [N], in the user's order: rank 0 writes
         step("counting what every plan sends (minimum vertex cover)")
         costs = quality(graph.adjacency, assignment, parts, cover_limit).to_dict()
         manifest = {
@@ -78,6 +88,7 @@ def write_shards(
             "partitioner": partitioner,
             "row_order": row_order,
             "offsets": blocks.offsets.tolist(),
+            **chunk_sizes,
             "partition": {"partitioner": partitioner}
             | costs
             | {"bytes_per_column": _bytes_per_column(costs["payload_rows"])}

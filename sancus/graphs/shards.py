@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import tokenize
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,14 @@ from sancus.graphs.shard_files import checksum_of_file
 FORMAT = 4
 BEFORE = 3  # wrote the dense features of reordered rows in the wrong order; its other shards are right
 MANIFEST = "manifest.json"
+DAMAGE = (
+    OSError,
+    ValueError,
+    EOFError,
+    SyntaxError,
+    OverflowError,
+    tokenize.TokenError,
+)  # of numpy, of headers
 Ids = npt.NDArray[np.int64]
 
 
@@ -65,6 +74,12 @@ class Shard:
         """`[n_i]` classes (−1: none) or `[n_i, C]` booleans."""
         return self.arrays["labels"]
 
+    @property
+    def chunk_sizes(self) -> Ids:
+        """`[p, K]`: how many rows of every part are in each chunk; a part's rows are sorted by chunk."""
+        sizes = self.manifest.get("chunk_sizes", [[size] for size in np.diff(self.offsets).tolist()])
+        return np.asarray(sizes, np.int64)
+
     def digest(self) -> str:
         """A hash of the content of all ranks' shards."""
         sums = json.dumps(self.manifest["checksums"], sort_keys=True)
@@ -93,20 +108,21 @@ class Shard:
         incoming = self.edges("incoming")
         outgoing = self.edges("outgoing") if self.manifest["graph"]["directed"] else incoming
         start = int(self.offsets[self.rank])
-        rows = normalise(kind, incoming, start, self._sums)
+        rows = normalise(kind, incoming, start, self.row_sums)
         for array in self.arrays.values():
             release(array)
         if outgoing is incoming and kind in OWN_TRANSPOSE:
             return Operator(self.rank, self.offsets, rows, rows)
         return Operator(
-            self.rank, self.offsets, rows, normalise_transposed(kind, outgoing, start, self._sums)
+            self.rank, self.offsets, rows, normalise_transposed(kind, outgoing, start, self.row_sums)
         )
 
     def edges(self, name: str) -> sp.csr_array:
         """Own rows `[n_i, N]` of the raw `A` (`incoming`) or, where it differs, of `Aᵀ` (`outgoing`)."""
         return self._csr(name, (len(self.nodes), int(self.offsets[-1])))
 
-    def _sums(self, ids: Ids) -> RowSums:
+    def row_sums(self, ids: Ids) -> RowSums:
+        """Row sums of own and neighbouring nodes, by their place in the partitioned graph."""
         position = np.searchsorted(self.arrays["known"], ids)
         return RowSums(self.arrays["sums_plain"][position], self.arrays["sums_looped"][position])
 
@@ -132,7 +148,7 @@ def open_shard(directory: Path, rank: int) -> Shard:
             if checksum_of_file(path) != checksum:
                 raise damage
             arrays[name.removesuffix(".npy")] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except OSError as error:
+        except DAMAGE as error:
             raise damage from error
     if manifest["format"] == BEFORE and "features" in arrays and np.any(np.diff(arrays["nodes"]) < 0):
         fact = f"{directory} has features in the wrong rows, by an error of before"
@@ -160,7 +176,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def describe(graph: Graph) -> dict[str, Any]:
-    """The `graph` section of `run.json`."""
+    """The `graph` section of `run.json`; `class_names` and `notes` only where there are any."""
+    told = {"class_names": graph.origin.classes, "notes": graph.origin.notes}
     return {
         "name": graph.name,
         "nodes": graph.nodes,
@@ -173,7 +190,7 @@ def describe(graph: Graph) -> dict[str, Any]:
         "train": int(graph.train_mask.sum()),
         "val": int(graph.val_mask.sum()),
         "test": int(graph.test_mask.sum()),
-    }
+    } | {name: list(words) for name, words in told.items() if words}
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ The operators are `sancus::spmm`, `sancus::sddmm` and `sancus::edge_softmax`; `k
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,6 +40,17 @@ class Scorer(Protocol):
 
     def parameters(self) -> Iterable[torch.nn.Parameter]:
         """The parameters of the three."""
+        ...
+
+
+@runtime_checkable
+class LeakyScorer(Scorer, Protocol):
+    """A scorer of the form `Σ_c mix_c LeakyReLU(q_ic + k_jc)` a head: it needs no tensor over the edges."""
+
+    slope: float  # of LeakyReLU below 0
+
+    def mix(self) -> Tensor | None:
+        """`[heads, d]`, where the keys are the values; None: one column a head, that counts as it is."""
         ...
 
 

@@ -7,6 +7,7 @@ faster than reading a mask of floats and takes no memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +20,21 @@ from sancus.kernels.native.library import available
 Keys = tuple[torch.Tensor, torch.Tensor]  # int32: of rows [n], of columns [f]
 _BUCKETS = 1 << 31
 _TILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class EdgeMask:
+    """Dropout of the entries of a matrix `[m, n]`, head by head: what their hash needs."""
+
+    rows: torch.Tensor  # keys [m] int32
+    columns: torch.Tensor  # keys [n, heads] int32
+    share: float
+
+    def factors(self, matrix: SparseMatrix) -> torch.Tensor:
+        """`[nnz, heads]`: 0, or `1 / (1 - share)`."""
+        columns = self.columns.index_select(0, matrix.csr.col.to(torch.int64))
+        values = noise(self.rows[matrix.row_of_entries()][:, None], columns)
+        return factors(values, self.share, matrix.dtype)
 
 
 def drop(h: torch.Tensor, keys: Keys, share: float) -> torch.Tensor:

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.kernels.base import Csr, Kernel, index_dtype
+from sancus.kernels.native.operands import check_indices
 from sancus.kernels.transpose import Transposition, row_of_entries, transposition_of
 
 
@@ -120,6 +121,27 @@ class SparseMatrix:
     def transposition(self) -> Transposition:
         """The pattern of the transpose, made at first use and kept; see `transposition_of`."""
         return transposition_of(self.csr)
+
+
+def checked_pattern(matrix: SparseMatrix) -> tuple[torch.Tensor, torch.Tensor]:
+    """crow and col of a matrix for operators that take indices on trust: checked once, then kept with it."""
+    kept = matrix.__dict__.get("checked_pattern")
+    if kept is None:
+        kept = matrix.csr.crow.contiguous(), matrix.csr.col.contiguous()
+        if __debug__:
+            check_indices(*kept, matrix.shape[1])
+        matrix.__dict__["checked_pattern"] = kept
+    crow, col = kept
+    return crow, col
+
+
+def part_of(matrix: SparseMatrix, rows: slice) -> SparseMatrix:
+    """Consecutive rows `[k, n]` of a matrix; they share its memory."""
+    crow = matrix.csr.crow[rows.start : rows.stop + 1]
+    entries = slice(int(crow[0]), int(crow[-1]))
+    shape = (rows.stop - rows.start, matrix.shape[1])
+    csr = Csr(crow - crow[0], matrix.csr.col[entries], matrix.csr.value[entries], shape)
+    return SparseMatrix(csr, matrix.kernel)
 
 
 def with_transpose(csr: Csr, transpose: Csr, kernel: Kernel) -> SparseMatrix:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 
 from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.picked import PickedRows
 
 
 class Summed:
@@ -27,4 +30,7 @@ class Summed:
         return x + self.y @ self.embedding
 
 
-Rowlike = torch.Tensor | SparseMatrix | Summed  # rows that a weight can be multiplied to from the right
+Rowlike = (
+    torch.Tensor | SparseMatrix | Summed | PickedRows
+)  # rows that a weight can be multiplied to from the right
+R = TypeVar("R", bound=Rowlike)  # a kind of rows, where what comes back is of the kind that was given

@@ -20,6 +20,7 @@ class Start:
     run: str  # names this run among all, the same for every attempt
     attempt: int
     folder: Path  # of this attempt, where its ranks meet
+    module: str  # the same command line as `python -m module`: what mpiexec starts
     go_on: Path  # the folder in which the ranks of any attempt note the command that goes on with the run
 
     def environment(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +44,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 def handle_signals(handler: Handler) -> dict[int, Handler]:
-    """Give every one of `SIGNALS` this handler; those that they had. What nohup ignores stays ignored."""
+    """Give every one of `SIGNALS` this handler; those that they had. What nohup ignores stays ignored.
+
+    In a thread beside the main one Python lets nobody handle signals: there they keep what they have.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
     heeded = [number for number in SIGNALS if number != signal.SIGHUP or _heeds_hangup()]
     return {number: signal.signal(number, handler) for number in heeded}
 

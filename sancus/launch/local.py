@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import signal
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from sancus.launch.arrivals import Arrivals
 from sancus.launch.attempt import Attempt, Start
 from sancus.launch.exit_codes import EXIT_FAILED, EXIT_SAVED, EXIT_USER, exit_code
 from sancus.launch.forked import ForkedRanks
+from sancus.launch.meeting import meeting_folder
 from sancus.launch.mpi import MpiRanks
 from sancus.launch.space import is_full, no_space
 from sancus.launch.world import GO_ON
@@ -56,19 +55,23 @@ def run(
     backend: str,
     restarts: int,
     arrivals: Arrivals,
+    module: str = "sancus",
 ) -> int:
-    """`sancus argv` as local ranks until its end; the exit code. `main` is what a forked rank runs."""
+    """`sancus argv` as local ranks until its end; the exit code.
+
+    `main` is what a forked rank runs, and `module` the same for `python -m`.
+    """
     name = uuid.uuid4().hex
     try:
-        with tempfile.TemporaryDirectory(prefix="sancus-") as folder:
+        with meeting_folder() as folder:
 
             def begin(attempt: int) -> Attempt:
-                own = Path(folder) / str(attempt)
+                own = folder / str(attempt)
                 own.mkdir()
-                start = Start(main, argv, ranks, name, attempt, own, Path(folder))
+                start = Start(main, argv, ranks, name, attempt, own, module, folder)
                 return MpiRanks(start, arrivals) if backend == "mpi" else ForkedRanks(start, arrivals)
 
-            return supervise(begin, restarts, arrivals, FileNotes(Path(folder)))
+            return supervise(begin, restarts, arrivals, FileNotes(folder))
     except OSError as error:
         if not is_full(error):
             raise

@@ -19,7 +19,7 @@ from sancus.launch.proxy import end_without_proxy, proxies_of, who_was_killed
 from sancus.watch.board import WATCH, FileNotes
 from sancus.watch.deaths import DeathWatch
 from sancus.watch.leftovers import remove_leftovers
-from sancus.watch.process import children_of
+from sancus.watch.proc import children_of
 
 
 class MpiRanks:
@@ -31,7 +31,7 @@ class MpiRanks:
 
     def __init__(self, start: Start, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
-        command = [mpiexec(), "-n", str(start.ranks), sys.executable, "-m", "sancus", *start.argv]
+        command = [mpiexec(), "-n", str(start.ranks), sys.executable, "-m", start.module, *start.argv]
         self._deaths = DeathWatch(start.folder, start.ranks)
         self._notes = FileNotes(start.folder)
         self._child = subprocess.Popen(

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from sancus.launch.exit_codes import EXIT_PEER
 from sancus.watch.board import FileNotes, Notes, folder_of
-from sancus.watch.process import children_of, name_of, parent_of
+from sancus.watch.proc import children_of, name_of, parent_of
 
 PROXY = "hydra_pmi_proxy"
 KILLED = f"{PROXY}, by which mpiexec starts ranks, was killed"

@@ -7,10 +7,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ALL = ("wire_bytes", "agreement_bytes", "parameter_bytes")  # what `all_bytes` is the sum of
-TOTALS = ("wire_bytes", "raw_bytes", "saved_bytes", "agreement_bytes", "parameter_bytes", "sends", "skips")
+ALL = ("wire_bytes", "boundary_bytes", "agreement_bytes", "parameter_bytes")  # what `all_bytes` is the sum of
+TOTALS = (
+    "wire_bytes",
+    "raw_bytes",
+    "saved_bytes",
+    "boundary_bytes",
+    "agreement_bytes",
+    "parameter_bytes",
+    "raw_parameter_bytes",
+    "sends",
+    "skips",
+)
 OF_STREAM = ("wire_bytes", "raw_bytes", "saved_bytes", "sends", "skips")
-ONCE = ("agreement_bytes", "parameter_bytes", "evaluation_bytes", "probe_bytes")
+ONCE = (
+    "boundary_bytes",
+    "agreement_bytes",
+    "parameter_bytes",
+    "raw_parameter_bytes",
+    "evaluation_bytes",
+    "probe_bytes",
+)
 StreamKey = tuple[int, str, int]
 
 
@@ -39,8 +56,8 @@ class Bill:
     ) -> dict[str, Any]:
         """JSON-ready: per-epoch mean, total, streams, and payload bytes from owner to receiver.
 
-        `all_bytes` is the figure of every claim: payloads, parameters and agreement together. `means` are
-        further figures of streams, such as `codec_error`; None where nothing was measured.
+        `all_bytes` is the figure of every claim: payloads, what stages hand on, parameters and agreement.
+        `means` are further figures of streams, such as `codec_error`; None where nothing was measured.
         """
         total = {name: self.totals[name] for name in (*TOTALS, "evaluation_bytes", "probe_bytes")}
         total["all_bytes"] = sum(total[name] for name in ALL)
@@ -65,8 +82,11 @@ class Bill:
         for row in plain["streams"]:
             figures = {name: row[name] for name in OF_STREAM}
             bill.add_stream((row["layer"], row["direction"], row["owner"]), figures)
+        total = plain["total"]
+        # Of a version that had no codec for parameters, and no stages.
+        older = {"raw_parameter_bytes": total["parameter_bytes"], "boundary_bytes": 0}
         for name in ONCE:
-            bill.totals[name] += plain["total"][name]
+            bill.totals[name] += (older | total)[name]
         for owner, row in enumerate(plain["payload_matrix"]):
             bill.matrix.update({(owner, receiver): size for receiver, size in enumerate(row) if size})
         return bill

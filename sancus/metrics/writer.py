@@ -6,11 +6,11 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from sancus.metrics.declared import METRICS
+from sancus.metrics.declared import METRICS, Metric
 
 
 class EpochLines:
@@ -61,9 +61,14 @@ class EpochLines:
 class MetricsWriter(EpochLines):
     """Appends declared metrics to a file."""
 
+    def __init__(self, path: Path, first_epoch: int = 0, measures: Iterable[Metric] = ()) -> None:
+        """`measures` are the metrics that a run has beside those of every run."""
+        super().__init__(path, first_epoch)
+        self._names = {*METRICS, *(metric.name for metric in measures)}
+
     def write(self, record: Mapping[str, float | int | None]) -> None:
         """One epoch; a name that is not declared is a bug. JSON has no infinity: it becomes null."""
-        assert set(record) == set(METRICS), set(record) ^ set(METRICS)
+        assert set(record) == self._names, set(record) ^ self._names
         self.append(
             {name: value if value is None or math.isfinite(value) else None for name, value in record.items()}
         )

@@ -9,7 +9,8 @@ from torch import nn
 
 from sancus.errors import UserError
 from sancus.models import MODELS
-from sancus.models.contract import construct, filled_arguments
+from sancus.models.contract import construct, filled_arguments, is_pyg_model
+from sancus.models.pyg_model import PyGModel
 from sancus.models.settings import ModelSettings
 from sancus.plugins import load, parse, settings_of
 
@@ -37,7 +38,7 @@ def make_model(model: Model, features: int, classes: int, settings: ModelSetting
         raise UserError(f"model {name!r} is a {type(network).__name__}; it must be a torch.nn.Module")
     if not any(True for _ in network.parameters()):
         raise UserError(f"model {name!r} has no parameters; assign layers to attributes, not to plain lists")
-    return network
+    return PyGModel(network) if is_pyg_model(network) else network
 
 
 def _construct(

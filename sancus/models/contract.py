@@ -44,6 +44,7 @@ class GraphModel(Protocol):
 
     normalisation: Normalisation  # which `Â` it wants; left out: symmetric
     linear: bool  # it only sums neighbours, so that sums of rows may be sent for it; left out: False
+    shrinks: bool  # it takes `targets` of what it adds to sums over neighbours; left out: False
     widths: Sequence[int] | None  # `f_0 … f_L` of layers that propagate once each, to predict bytes from
 
     def forward(self, x: Rowlike, exchange: Neighbourhood) -> torch.Tensor:
@@ -68,6 +69,7 @@ class Traits:
     """What a model says of itself, as it was read; None where it says nothing."""
 
     linear: bool
+    shrinks: bool
     widths: Sequence[int] | None
     embed: Callable[[Rowlike, Neighbourhood], tuple[torch.Tensor, torch.Tensor]] | None
     segments: Callable[[], Sequence[Segment]] | None
@@ -123,10 +125,23 @@ def normalisation_of(model: object) -> Normalisation:
     return kind
 
 
+def is_pyg_model(model: object) -> bool:
+    """Whether `forward` of a module, or of its class, is `forward(x, edge_index)`: PyG's way."""
+    forward = getattr(model, "forward", None)
+    try:
+        signature = inspect.signature(forward)  # type: ignore[arg-type]
+        names = [name for name in signature.parameters if name != "self"]
+        signature.bind(*[None] * (3 if "self" in signature.parameters else 2))
+    except (TypeError, ValueError):
+        return False
+    return names[1:2] == ["edge_index"]
+
+
 def traits_of(model: object) -> Traits:
     """The contract of a model, or of its class; what it leaves out has the default of `GraphModel`."""
     return Traits(
         linear=bool(getattr(model, "linear", False)),
+        shrinks=bool(getattr(model, "shrinks", False)),
         widths=getattr(model, "widths", None),
         embed=getattr(model, "embed", None),
         segments=getattr(model, "segments", None),

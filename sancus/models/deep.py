@@ -15,6 +15,8 @@ from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.settings import ModelSettings
 from sancus.models.stack import Dense, classifier_input, embed_by, join_layers, norms
 
+Rows = tuple[torch.Tensor, ...]  # what goes from one graph layer to the next, each [n_i, hidden]
+
 
 class DeepStack(nn.Module, abc.ABC):
     """`H^0 = X W_in`, then graph layers `[n_i, hidden]` to `[n_i, hidden]`, then `logits = H^L W_out`.
@@ -24,8 +26,10 @@ class DeepStack(nn.Module, abc.ABC):
 
     normalisation: ClassVar[Literal["symmetric"]] = "symmetric"
     linear: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
     default_norm: ClassVar[str] = "none"  # what `--norm auto` means
     last_norm: ClassVar[bool] = False  # whether the rows after the last graph layer are normalised too
+    carries: int  # how many tensors a graph layer takes from the one before; a class or property says it
     widths = None  # the first graph layer's input is no constant: no bytes are predicted
 
     def __init__(self, features: int, classes: int, settings: ModelSettings) -> None:
@@ -43,17 +47,12 @@ class DeepStack(nn.Module, abc.ABC):
         """The parameters of one graph layer."""
 
     @abc.abstractmethod
-    def begin(self, first: torch.Tensor, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
-        """From the rows of the dense layer: what the first graph layer sees, and what is carried along.
-
-        Both `[n_i, hidden]`.
-        """
+    def begin(self, first: torch.Tensor) -> Rows:
+        """From the rows of the dense layer: what the first graph layer takes, each `[n_i, hidden]`."""
 
     @abc.abstractmethod
-    def step(
-        self, depth: int, h: torch.Tensor, carried: torch.Tensor, exchange: Neighbourhood, dropout: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One graph layer: what the next one, or the classifier, sees, and what is carried along."""
+    def step(self, depth: int, rows: Rows, exchange: Neighbourhood, dropout: float) -> Rows:
+        """One graph layer: what the next one takes; the first of it is what is classified and joined."""
 
     def normed(self, h: torch.Tensor, exchange: Neighbourhood, depth: int) -> torch.Tensor:
         """The normalisation of a graph layer, if there is one."""
@@ -79,18 +78,18 @@ class DeepStack(nn.Module, abc.ABC):
 
     def _enter(self, state: State, exchange: Neighbourhood) -> State:
         """Features to the input of the first graph layer; the numbers of dense layers follow the graph's."""
-        return self.begin(self.input(exchange.dropout(state[0], len(self.layers), self._dropout)), exchange)
+        return self.begin(self.input(exchange.dropout(state[0], len(self.layers), self._dropout)))
 
     def _layer(self, depth: int, state: State, exchange: Neighbourhood) -> State:
-        """One graph layer; behind the two that it uses, `state` has what jumping knowledge will join."""
-        h, carried, *earlier = state
-        assert isinstance(h, torch.Tensor) and isinstance(carried, torch.Tensor)
-        h, carried = self.step(depth, h, carried, exchange, self._dropout)
-        return (h, carried) if self.settings.jumping == "none" else (h, carried, *earlier, h)
+        """One graph layer; behind what it uses, `state` has what jumping knowledge will join."""
+        used, earlier = state[: self.carries], state[self.carries :]
+        rows = tuple(h for h in used if isinstance(h, torch.Tensor))
+        rows = self.step(depth, rows, exchange, self._dropout)
+        return rows if self.settings.jumping == "none" else (*rows, *earlier, rows[0])
 
     def _join(self, state: State, exchange: Neighbourhood) -> State:
         """The rows after all layers to the embeddings."""
-        return (join_layers(state[2:], self.settings.jumping),)
+        return (join_layers(state[self.carries :], self.settings.jumping, exchange),)
 
     def _classify(self, state: State, exchange: Neighbourhood) -> State:
         """Embeddings to logits."""

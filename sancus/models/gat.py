@@ -28,7 +28,9 @@ SLOPE = 0.2  # of LeakyReLU below 0
 
 
 class Score(nn.Module, abc.ABC):
-    """How an edge is weighed: a `Scorer`, and the query that it is asked with."""
+    """How an edge is weighed: a `LeakyScorer`, and the query that it is asked with."""
+
+    slope = SLOPE
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -45,6 +47,10 @@ class Score(nn.Module, abc.ABC):
     @abc.abstractmethod
     def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         """`[E, heads]` of edges, from both ends `[E, k]`."""
+
+    @abc.abstractmethod
+    def mix(self) -> torch.Tensor | None:
+        """What the columns of a head are weighed with `[heads, d]`; None where there is one."""
 
 
 class AdditiveScore(Score):
@@ -66,6 +72,10 @@ class AdditiveScore(Score):
     def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         """The nonlinearity of their sum."""
         return F.leaky_relu(query + key, SLOPE)
+
+    def mix(self) -> torch.Tensor | None:
+        """A sum is one column a head."""
+        return None
 
 
 class DynamicScore(Score):
@@ -89,6 +99,10 @@ class DynamicScore(Score):
         """The nonlinearity comes before the product with `a`."""
         mixed = F.leaky_relu(query + key, SLOPE).unflatten(1, self.attention.shape)
         return (mixed * self.attention).sum(dim=2)
+
+    def mix(self) -> torch.Tensor | None:
+        """`a` of every head."""
+        return self.attention
 
 
 class GATLayer(nn.Module):
@@ -138,7 +152,7 @@ class GAT(LayerStack):
         score = layer.score
 
         def query(own: torch.Tensor) -> torch.Tensor:
-            return score.query(own, exchange.dropout(h, depth, dropout))
+            return score.query(own, exchange.dropout(exchange.targets(h), depth, dropout))
 
         share = self.settings.attention_dropout if self.training else 0.0
         z = exchange.attend(h, depth, layer.weight, query, score, dropout=dropout, edge_dropout=share)

@@ -41,6 +41,6 @@ class GIN(LayerStack):
         """`MLP((1 + ε) dropout(H) + A dropout(H))`, the same mask in both."""
         assert isinstance(layer, GINLayer)
         summed = exchange.propagate(h, depth, layer.weight, dropout)
-        own = exchange.transform(h, depth, layer.weight, dropout)
+        own = exchange.transform(exchange.targets(h), depth, layer.weight, dropout)
         z: torch.Tensor = layer.second(torch.relu(summed + (1.0 + layer.eps) * own + layer.bias))
         return z

@@ -17,14 +17,15 @@ import torch
 
 from sancus.kernels.edges import Scorer
 from sancus.kernels.matrix import SparseMatrix
-from sancus.kernels.summed import Rowlike, Summed
+from sancus.kernels.picked import PickedRows
+from sancus.kernels.summed import R, Rowlike, Summed
 
 
 class Neighbourhood(Protocol):
     """The neighbours of `n_i` own rows."""
 
     @property
-    def input(self) -> torch.Tensor | SparseMatrix:
+    def input(self) -> torch.Tensor | SparseMatrix | PickedRows:
         """The constant features of the own rows, `[n_i, F]`."""
         ...
 
@@ -81,11 +82,13 @@ class Neighbourhood(Protocol):
         """The sum of `values [k]` over all rows there are, wherever they are; everyone must call it."""
         ...
 
-    def targets(self, h: torch.Tensor) -> torch.Tensor:
-        """The rows of `h [n_i, f]` whose results are wanted: all of a whole graph, the first of a sample.
+    def targets(self, h: R) -> R:
+        """The rows of `h` that are still wanted: all of a whole graph; of a sample, the first ones.
 
-        A model calls it where it makes its logits, so that nothing is computed for rows that only
-        contributed to others.
+        In a sample each `propagate`, `rows` and `attend` leaves fewer rows: those whose neighbours it summed.
+        A model that says so of itself (`shrinks`) takes `targets` of what it adds to their result, after the
+        call: the node itself, residuals, and the layers that it joins. It also calls it where it makes its
+        logits, so that nothing is computed for rows that only contributed to others.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sancus.models.deep import DeepStack
+from sancus.models.deep import DeepStack, Rows
 from sancus.models.neighbourhood import Neighbourhood
 from sancus.models.stack import Dense
 
@@ -23,15 +23,22 @@ class ResGCNPlus(DeepStack):
         """Weight and bias of a GCN layer."""
         return Dense(self.settings.hidden, self.settings.hidden)
 
-    def begin(self, first: torch.Tensor, exchange: Neighbourhood) -> tuple[torch.Tensor, torch.Tensor]:
-        """A graph layer sees `ReLU(norm(H))`; `H` itself is carried along."""
-        return torch.relu(self.normed(first, exchange, 0)), first
+    @property
+    def carries(self) -> int:  # type: ignore[override]
+        """`H` alone, so that a pipeline hands on one tensor; with jumping knowledge also what is joined."""
+        return 1 if self.settings.jumping == "none" else 2
 
-    def step(
-        self, depth: int, h: torch.Tensor, carried: torch.Tensor, exchange: Neighbourhood, dropout: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """`carried` is `H^(ℓ-1)`, `h` is `ReLU(norm(H^(ℓ-1)))`."""
-        layer = self.layers[depth]
+    def begin(self, first: torch.Tensor) -> Rows:
+        """`H^0`."""
+        return (first,)
+
+    def step(self, depth: int, rows: Rows, exchange: Neighbourhood, dropout: float) -> Rows:
+        """`H^ℓ`, with `ReLU(norm(H^ℓ))` before it where it is joined or classified."""
+        layer, carried = self.layers[depth], rows[-1]
         assert isinstance(layer, Dense)
-        carried = carried + exchange.propagate(h, depth, layer.weight, dropout) + layer.bias
+        h = rows[0] if len(rows) > 1 else torch.relu(self.normed(carried, exchange, depth))
+        summed = exchange.propagate(h, depth, layer.weight, dropout)
+        carried = exchange.targets(carried) + summed + layer.bias
+        if self.carries == 1 and depth + 1 < len(self.layers):
+            return (carried,)
         return torch.relu(self.normed(carried, exchange, depth + 1)), carried

@@ -35,4 +35,5 @@ class GraphSAGE(LayerStack):
         """`Â dropout(H) W_neighbours + dropout(H) W_self + b`, the same mask in both."""
         assert isinstance(layer, SAGELayer)
         aggregated = exchange.propagate(h, depth, layer.neighbours, dropout)
-        return aggregated.add_(exchange.transform(h, depth, layer.own, dropout)).add_(layer.bias)
+        own = exchange.transform(exchange.targets(h), depth, layer.own, dropout)
+        return aggregated.add_(own).add_(layer.bias)

@@ -26,6 +26,7 @@ class LayerStack(nn.Module, abc.ABC):
 
     normalisation: ClassVar[Literal["symmetric", "mean", "sum"]]
     linear: ClassVar[bool] = True  # only sums neighbours, so that sums may cross for it
+    shrinks: ClassVar[bool] = True  # it takes `targets` of what it adds to the sums over neighbours
     one_weight: ClassVar[bool] = True  # a layer is one propagate with a weight [f_in, f_out]
 
     def __init__(self, features: int, classes: int, settings: ModelSettings) -> None:
@@ -84,8 +85,10 @@ class LayerStack(nn.Module, abc.ABC):
         if len(self.norms):
             z = self.norms[depth](z, exchange)
         z = self.activate(z)
-        if self.settings.residual and isinstance(h, torch.Tensor) and z.shape == h.shape:
-            z = z + h
+        if self.settings.residual:
+            own = exchange.targets(h)
+            if isinstance(own, torch.Tensor) and z.shape == own.shape:
+                z = z + own
         return (z,) if self.settings.jumping == "none" else (z, *state[1:], z)
 
     def _last(self, state: State, exchange: Neighbourhood) -> State:
@@ -96,7 +99,7 @@ class LayerStack(nn.Module, abc.ABC):
 
     def _join(self, state: State, exchange: Neighbourhood) -> State:
         """The rows after all layers to the embeddings."""
-        return (join_layers(state[1:], self.settings.jumping),)
+        return (join_layers(state[1:], self.settings.jumping, exchange),)
 
     def _classify(self, state: State, exchange: Neighbourhood) -> State:
         """Embeddings to logits."""
@@ -120,9 +123,9 @@ def embed_by(
     return (exchange.targets(embeddings) if len(segments) > 1 else logits), logits
 
 
-def join_layers(layers: State, jumping: Jumping) -> torch.Tensor:
+def join_layers(layers: State, jumping: Jumping, exchange: Neighbourhood) -> torch.Tensor:
     """Jumping knowledge: the rows after every layer `[n_i, f]`, side by side or by their maximum."""
-    rows = [h for h in layers if isinstance(h, torch.Tensor)]
+    rows = [exchange.targets(h) for h in layers if isinstance(h, torch.Tensor)]
     return torch.cat(rows, dim=1) if jumping == "cat" else torch.stack(rows).amax(dim=0)
 
 

@@ -25,20 +25,27 @@ class Block:
         self._operator = operator
         self._bench = bench
         ranks, own = range(operator.ranks), operator.rank
-        make = [Identity(operator.own)] * operator.ranks
         forward = [Product(bench.matrix(operator.block(rank))) for rank in ranks]
         backward = [Product(bench.matrix(operator.transposed_block(rank))) for rank in ranks]
-        there = Move(PARTS, True, make, self._weights(operator.transposed_rows))
-        back = Move(PARTS, True, make, self._weights(operator.rows))
+        there = Move(
+            PARTS,
+            True,
+            [Identity(operator.own)] * operator.ranks,
+            self._weights(operator.transposed_rows, operator.transposed_block(own)),
+        )
+        back = Move(
+            PARTS,
+            True,
+            [Identity(operator.targets)] * operator.ranks,
+            self._weights(operator.rows, operator.block(own)),
+        )
         self.forward = Leg(forward[own], (there, Add(forward)))
         self.backward = Leg(backward[own], (back, Add(backward)))
 
-    def _weights(self, entries: sp.csr_array) -> list[torch.Tensor]:
+    def _weights(self, entries: sp.csr_array, own: sp.csr_array) -> list[torch.Tensor]:
         """What all receivers together make of own rows: `entries [n_i, N]` without the own columns."""
-        operator = self._operator
-        own = entries[:, operator.offsets[operator.rank] : operator.offsets[operator.rank + 1]]
         weight = self._bench.weights(row_squares(entries) - row_squares(own))
-        return [weight] * operator.ranks
+        return [weight] * self._operator.ranks
 
     def local_rows(self) -> SparseMatrix:
         """Own rows of `Â` over all rows: own block first, then the others by rank."""

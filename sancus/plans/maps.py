@@ -162,8 +162,12 @@ class Above:
 
     def apply(self, h: torch.Tensor) -> torch.Tensor:
         """`[top h; bottom h]`."""
-        out = h.new_zeros(self.rows_out, h.shape[1])
-        self.add(h, out)
+        out = h.new_empty(self.rows_out, h.shape[1])
+        for row_map, rows in ((self.top, out[: self.top.rows_out]), (self.bottom, out[self.top.rows_out :])):
+            if isinstance(row_map, Pick):
+                take(h, row_map.index, rows)
+            else:
+                row_map.add(h, rows.zero_())
         return out
 
     def add(self, h: torch.Tensor, out: torch.Tensor) -> None:

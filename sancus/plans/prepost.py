@@ -34,9 +34,9 @@ class Prepost:
         back_weights: list[torch.Tensor] = []
         for rank in range(operator.ranks):
             own = rank == operator.rank
-            shape = (operator.own, operator.own)
-            outgoing = sp.csr_array(shape) if own else sp.csr_array(operator.transposed_block(rank).T)
-            incoming = sp.csr_array(shape) if own else operator.block(rank)
+            nothing = sp.csr_array((operator.targets, operator.own))
+            outgoing = nothing if own else sp.csr_array(operator.transposed_block(rank).T)
+            incoming = nothing if own else operator.block(rank)
             outgoing.sort_indices()
             sent, received = self.cover(outgoing), self.cover(incoming)
             make.append(self._make(outgoing, sent))

@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sancus.report import library, sections
+from sancus.report import assets, sections
 from sancus.report.chart import Chart
+from sancus.report.chart_figures import Gallery
 from sancus.report.charts.codec_errors import codec_errors
 from sancus.report.charts.curves import curves
 from sancus.report.charts.drift_over_time import drift_against_gap
@@ -20,7 +21,6 @@ from sancus.report.charts.raster import age_histogram, raster
 from sancus.report.charts.times import epoch_times, time_bars
 from sancus.report.charts.tradeoff import tradeoff
 from sancus.report.charts.traffic import bytes_by_epoch, bytes_by_stream, payload_matrix
-from sancus.report.figures import Gallery
 from sancus.report.groups import RunGroup, group_runs
 from sancus.report.markup import Markup, join, tag
 from sancus.report.run_reader import RunFiles, read
@@ -64,14 +64,14 @@ def render(runs: Sequence[RunFiles]) -> str:
     head = [
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{library.content_policy()}">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{assets.content_policy()}">'),
         tag("title", f"{title} · Sancus"),
-        tag("style", Markup(library.style())),
+        tag("style", Markup(assets.style())),
     ]
     scripts = [
-        tag("script", Markup(library.packed_charts(gallery.charts)), type="text/plain", id="charts"),
-        tag("script", Markup(library.packed_library()), type="text/plain", id="library"),
-        tag("script", Markup(library.script())),
+        tag("script", Markup(assets.packed_charts(gallery.charts)), type="text/plain", id="charts"),
+        tag("script", Markup(assets.packed_library()), type="text/plain", id="library"),
+        tag("script", Markup(assets.script())),
     ]
     main = tag("main", *(part for part in body if part))
     page = tag("html", tag("head", *head), tag("body", main, *(scripts if gallery.charts else ())), lang="en")

@@ -17,7 +17,9 @@ from sancus.report.volume import all_bytes, fewer_than_in_full, times_text
 Rows = list[tuple[str, str]]
 
 SHOWN_SECONDS = 5e-5  # less would be shown as nothing
-BYTE_KEYS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes")
+BYTE_KEYS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes", "raw_parameter_bytes")
+
+BOUNDARY = "boundary_bytes"  # shown where there are stages
 
 
 def title(run: dict[str, Any]) -> str:
@@ -58,7 +60,11 @@ def bill(run: dict[str, Any]) -> Rows:
     _append(rows, "times fewer", _times_fewer(run))
     for key in BYTE_KEYS:
         _append(rows, key.replace("_", " "), _mean_and_total(mean.get(key), total.get(key), bytes_text))
+    if number(total.get(BOUNDARY)):
+        _append(rows, "boundary bytes", _mean_and_total(mean.get(BOUNDARY), total.get(BOUNDARY), bytes_text))
     _note(rows, "raw bytes", _times_the_wire(mean, total))
+    coded = _times_coded("parameter_bytes", "raw_parameter_bytes", mean, total)
+    _note(rows, "raw parameter bytes", None if coded is None else f"{coded:.1f} times the parameter bytes")
     evaluation = number(total.get("evaluation_bytes"))
     if evaluation is not None:
         rows.append(("evaluation bytes", f"{bytes_text(evaluation)} in all"))
@@ -162,11 +168,15 @@ def _mean_and_total(mean: Any, total: Any, text: Callable[[float], str]) -> str 
 
 def _times_the_wire(mean: dict[str, Any], total: dict[str, Any]) -> str | None:
     """How much the codec saved, where it saved at all."""
-    source = total if number(total.get("wire_bytes")) else mean
-    wire, raw = number(source.get("wire_bytes")), number(source.get("raw_bytes"))
-    if not wire or raw is None or raw < 1.05 * wire:
-        return None
-    return f"payload alone: {raw / wire:.1f} times the wire bytes"
+    times = _times_coded("wire_bytes", "raw_bytes", mean, total)
+    return None if times is None else f"payload alone: {times:.1f} times the wire bytes"
+
+
+def _times_coded(wire: str, raw: str, mean: dict[str, Any], total: dict[str, Any]) -> float | None:
+    """How many times fewer bytes a codec made of some; None where it made none of them fewer."""
+    source = total if number(total.get(wire)) else mean
+    after, before = number(source.get(wire)), number(source.get(raw))
+    return None if not after or before is None or before < 1.05 * after else before / after
 
 
 def _times_fewer(run: dict[str, Any]) -> str | None:

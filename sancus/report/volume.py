@@ -1,4 +1,4 @@
-"""Bytes in all, which every claim is about: payloads, parameters and agreement; and ratios of them.
+"""Bytes in all, which every claim is about: payloads, boundaries, parameters and agreement; ratios of them.
 
 A ratio of payloads alone says how good a codec or a policy is, not how much less crosses: what parameters and
 agreement cost stays. So ratios are given of all bytes, with that of the payload alone beside them.
@@ -24,10 +24,11 @@ class Fewer:
 
 
 def all_bytes(figures: Mapping[str, Any]) -> float | None:
-    """Payloads, parameters and agreement of an epoch or of a run; None where one of them is not known."""
+    """Payloads, what stages hand on, parameters and agreement; None where one of them is not known."""
     sizes = [number(figures.get(purpose)) for purpose in PURPOSES]
     known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    boundary = number(figures.get("boundary_bytes")) or 0  # a version without pipelines had none
+    return sum(known) + boundary if len(known) == len(sizes) else None
 
 
 def all_an_epoch(files: RunFiles) -> float | None:
@@ -39,9 +40,9 @@ def all_an_epoch(files: RunFiles) -> float | None:
 
 
 def fewer_than_in_full(run: dict[str, Any]) -> Fewer | None:
-    """Against the same run with every payload sent, in full precision; parameters and agreement stay.
+    """Against the same run with every payload sent, and all in full precision; agreement stays.
 
-    None where this is not known, or where codec and policy saved next to nothing.
+    None where this is not known, or where codecs and policy saved next to nothing.
     """
     total = section(run, "communication", "total")
     whole, wire = all_bytes(total), number(total.get("wire_bytes"))
@@ -51,9 +52,12 @@ def fewer_than_in_full(run: dict[str, Any]) -> Fewer | None:
         if raw is None or sent is None or saving is None:
             return None
         full += raw * (1 + saving / sent) if sent else raw
-    if not whole or wire is None or full < 1.05 * wire:
+    parameters = number(total.get("parameter_bytes")) or 0.0
+    raw_parameters = number(total.get("raw_parameter_bytes")) or parameters
+    if not whole or wire is None or (full < 1.05 * wire and raw_parameters < 1.05 * parameters):
         return None
-    return Fewer((whole - wire + full) / whole, full / wire if wire else None)
+    spared = full - wire + raw_parameters - parameters
+    return Fewer((whole + spared) / whole, full / wire if wire else None)
 
 
 def ratio(first: float | None, value: float | None) -> float | None:

@@ -21,6 +21,7 @@ from sancus.metrics.measurements import Measurements, means_by_stream
 from sancus.models.contract import traits_of
 from sancus.runs import directory
 from sancus.runs.build import Job
+from sancus.runs.model_source import describe_model
 from sancus.runs.tally import Tally
 
 
@@ -31,6 +32,7 @@ class Request:
     data: str
     config: Config
     command: str
+    go_on: str = "sancus train --resume {directory}"  # how a run there is gone on with
 
 
 class Account:
@@ -54,6 +56,7 @@ class Account:
         return {
             "config": self.settings(),
             "command": self.request.command,
+            "model": describe_model(self.request.config.model, job.given_model),
             "versions": directory.versions(),
             "hardware": directory.hardware(job.world.size, threads, *transport, job.device),
             "graph": manifest["graph"],
@@ -92,6 +95,7 @@ class Account:
                 "share_of_peak": [row["history"] / row["peak"] for row in memory],
             },
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
+            "schedule": trainer.schedule.describe(),
         }
 
     def _policies(self) -> dict[str, Any]:
@@ -116,10 +120,10 @@ class Account:
         figures = exchange.crossing.figures()
         return {
             "peak": directory.peak_memory(),
-            "history": figures.history_bytes,
+            "history": int(self.job.trainer.figures.get("history_bytes", figures.history_bytes)),
             "predicted": predicted,
             "drift": figures.drift_bytes,
-            "residual": figures.residual_bytes,
+            "residual": figures.residual_bytes + _nbytes(self.job.trainer.sync.codec.state()),
         }
 
     def settings(self) -> dict[str, Any]:
@@ -169,6 +173,10 @@ class Account:
         self._earlier = Bill.from_dict(communication)
         self.bill_from = carried["bill_from"]
         return True
+
+
+def _nbytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def broadcast_of(exchange: FullGraph) -> str | None:

@@ -7,10 +7,10 @@ the command line, for Python and for predictions alike.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import torch
 import xxhash
 
@@ -18,10 +18,12 @@ from sancus.codecs import CODECS
 from sancus.comm import BACKENDS
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
+from sancus.comm.hello import check_greetings, share_key
 from sancus.comm.layout import AXES
 from sancus.comm.ledger import DIRECTIONS, Entry
 from sancus.comm.mesh import Mesh
 from sancus.comm.probe import choose_broadcast
+from sancus.comm.secret import read_secret
 from sancus.comm.transport import Transport
 from sancus.config.settings import Config
 from sancus.errors import UserError
@@ -29,7 +31,6 @@ from sancus.exchange.codec_error import Reach
 from sancus.exchange.constant_input import ConstantInput, ConstantRows
 from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.full_graph import FullGraph
-from sancus.exchange.gather import to_rank_zero
 from sancus.exchange.health import Health
 from sancus.exchange.labels import LabelDraw, LabelInput
 from sancus.exchange.legs import needed
@@ -43,20 +44,24 @@ from sancus.graphs.shards import Shard
 from sancus.kernels import KERNELS
 from sancus.kernels.matrix import SparseMatrix
 from sancus.launch.world import World
-from sancus.models.build import Model, find_model, make_model
+from sancus.models.build import Model, find_model
 from sancus.models.contract import normalisation_of, traits_of
-from sancus.models.labels import WithLabels
+from sancus.models.pyg_model import PyGModel
 from sancus.plans import PLANS, plan_for
 from sancus.plans.base import PARTS, Workbench
 from sancus.plans.halo import Halo
 from sancus.plugins import build
 from sancus.runs.check import check_cuda, check_memory_of_draws
+from sancus.runs.input_rows import own_features, shown_labels
 from sancus.runs.layout import make_schedule
+from sancus.runs.module import make_module
+from sancus.runs.node_order import in_user_order
 from sancus.shards.cache import Shards
 from sancus.staleness import POLICIES
 from sancus.training.evaluation import Evaluation
 from sancus.training.hidden_labels import HiddenLabels
 from sancus.training.node_task import NodeTask, check_metric, class_weights
+from sancus.training.schedule import Site
 from sancus.training.task import SPLITS, Task
 from sancus.training.trainer import Trainer
 from sancus.watch.board import folder_of
@@ -82,6 +87,7 @@ class Job:
         """
         self.config = config
         self.world = world
+        self.given_model = model
         place = make_schedule(config).layout(world.size).place(world.rank)
         torch.set_num_threads(world.threads(config.launch.threads))
         self.device = device_of(config, world)
@@ -98,21 +104,11 @@ class Job:
         return in_user_order(self.shard, self.trainer.exchange.group, rows)
 
 
-def in_user_order(shard: Shard, group: Group, rows: torch.Tensor) -> torch.Tensor | None:
-    """Own rows `[n_i, …]` of all ranks in the user's node order `[N, …]`, on rank 0."""
-    sizes = np.diff(shard.offsets).tolist()
-    ids = torch.from_numpy(np.array(shard.nodes)).to(rows.device)
-    gathered_ids = to_rank_zero(group, ids, sizes)
-    gathered = to_rank_zero(group, rows, sizes)
-    if gathered is None or gathered_ids is None:
-        return None
-    ordered = torch.empty_like(gathered)
-    ordered[gathered_ids] = gathered
-    return ordered
-
-
 def connect(backend: str, world: World, timeout: float) -> Group:
-    """Meet the other processes over `backend`; the group of all. A single process needs no transport."""
+    """Meet the other processes over `backend`; the group of all. A single process needs no transport.
+
+    Where the environment has a secret, every message has a tag from then on.
+    """
     if world.size == 1:
         return Group(Alone())
     if backend == "mpi" and world.local_rank == 0:
@@ -126,7 +122,10 @@ def connect(backend: str, world: World, timeout: float) -> Group:
         timeout=timeout,
         rendezvous=world.rendezvous,
     )
-    return Group(transport)
+    group, secret = Group(transport), read_secret(os.environ)
+    if secret is not None:
+        share_key(group, secret)
+    return group
 
 
 def make_trainer(
@@ -142,27 +141,33 @@ def make_trainer(
     group = mesh.group("parts")
     graph = shard.manifest["graph"]
     source = config.model if model is None else model
-    kind, linear = normalisation_of(find_model(source)), traits_of(find_model(source)).linear
     if not config.shape.edge_weights:
         shard = unweighted_shard(shard, _total(group))
-    with torch.random.fork_rng():
-        torch.manual_seed(config.training.seed)
-        module = make_model(source, graph["features"], graph["classes"], config.shape)
-        if config.training.label_rate:
-            sizes = {"classes": graph["classes"], "features": graph["features"]}
-            module = WithLabels(module, rate=config.training.label_rate, **sizes)
-    module = module.to(device, getattr(torch, config.training.dtype))
-    whole = trained = make_exchange(config, shard, group, device, kind, linear=linear, mesh=mesh)
+    module = make_module(config, graph, source).to(device)
+    asked = module if isinstance(module, PyGModel) else find_model(source)
+    kind, linear = normalisation_of(asked), traits_of(asked).linear
+    site = make_site(config, shard, device, kind, linear=linear)
+    whole = trained = exchange_at(site, config, group, mesh)
     scored = task = make_task(config, shard, group, device)
     if config.training.inductive:
         subgraph = training_shard(shard, _total(group))
-        trained = make_exchange(config, subgraph, group, device, kind, linear=linear, mesh=mesh)
+        site = make_site(config, subgraph, device, kind, linear=linear)
+        trained = exchange_at(site, config, group, mesh)
         task = make_task(config, subgraph, group, device)
     questions: tuple[Task, Task] = (task, scored)
     if config.training.label_rate:
         questions = (hide_labels(config, trained.nodes, group, task, scored),) * 2
     evaluation = Evaluation(whole, questions[1])
-    return Trainer(module, trained, questions[0], config.training, evaluation, schedule=schedule, mesh=mesh)
+    return Trainer(
+        module,
+        trained,
+        questions[0],
+        config.training,
+        evaluation,
+        schedule=schedule,
+        mesh=mesh,
+        site=site,
+    )
 
 
 def hide_labels(
@@ -189,24 +194,37 @@ def make_exchange(
     kind: Normalisation,
     *,
     linear: bool = False,
-    mesh: Mesh | None = None,
 ) -> FullGraph:
     """Plan, policies and codecs over one rank's rows of the normalised adjacency.
 
-    `group` are the ranks among which the rows of the graph are spread: all of them, where no `mesh` says
-    otherwise. `linear` models only call `propagate`; `--plan auto` lets sums cross for them.
+    `group` are the ranks among which the rows of the graph are spread. `linear` models only call `propagate`;
+    `--plan auto` lets sums cross for them.
     """
+    return exchange_at(make_site(config, shard, device, kind, linear=linear), config, group)
+
+
+def make_site(
+    config: Config, shard: Shard, device: torch.device, kind: Normalisation, *, linear: bool
+) -> Site:
+    """One rank's rows of the graph, and how rows of it are made to cross; see `make_exchange`."""
+    factors = config.factors
+    bench = Workbench(build("kernel", KERNELS, factors.kernel), getattr(torch, config.training.dtype), device)
+    make_plan = partial(build, "plan", PLANS, plan_for(factors.plan, linear=linear), bench=bench)
+    make_codec = partial(build, "codec", CODECS)
+    return Site(shard, shard.operator(kind), bench, make_plan, make_codec, config.training.seed, kind)
+
+
+def exchange_at(site: Site, config: Config, group: Group, mesh: Mesh | None = None) -> FullGraph:
+    """The whole graph as a rank sees it; `mesh` has the groups beside `group`, where there are others."""
     groups: dict[str, Group] = {PARTS: group}
     if mesh is not None:
         groups |= {axis: mesh.group(axis) for axis in AXES}
-    factors, dtype = config.factors, getattr(torch, config.training.dtype)
-    bench = Workbench(build("kernel", KERNELS, factors.kernel), dtype, device)
-    operator = shard.operator(kind)
-    plan = build("plan", PLANS, plan_for(factors.plan, linear=linear), operator=operator, bench=bench)
+    factors, shard, bench, device = config.factors, site.shard, site.bench, site.bench.device
+    operator, plan = site.operator, site.make_plan(operator=site.operator)
     check_memory_of_draws(factors, plan)
     if plan.forward.broadcast:
         choose_broadcast(group, factors.broadcast, device)
-    features = _features(shard, bench, normalise=config.training.normalise_features)
+    features = own_features(shard, bench, normalise=config.training.normalise_features)
     sparse_input = isinstance(features, SparseMatrix) or config.training.label_rate > 0
     picks = isinstance(plan, Halo) or not (sparse_input and factors.reuse_input)
     input_plan = plan if picks else Halo(operator, bench)
@@ -231,7 +249,7 @@ def make_exchange(
     noise = Noise(torch.from_numpy(np.array(shard.nodes)).to(device), mover, config.training.seed)
     labels = None
     if config.training.label_rate:
-        rows = ConstantRows(_label_input(shard, bench), noise.nodes, mover, input_plan)
+        rows = ConstantRows(shown_labels(shard, bench), noise.nodes, mover, input_plan)
         labels = LabelInput(rows, config.training.seed, once=config.training.label_draw == "once")
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)
     return FullGraph(mover, noise, ConstantInput(features, mover, noise, input_plan), labels, savings)
@@ -249,6 +267,7 @@ def check_agreement(group: Group, config: Config, shard: Shard, device: torch.de
     for what, digest in (("settings", config.digest()), ("data", bytes.fromhex(shard.digest()))):
         mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
         everyone = group.all_gather(mine)
+        check_greetings(everyone.cpu().numpy().tobytes())
         differing = torch.nonzero((everyone != everyone[0]).any(dim=1)).flatten().tolist()
         if differing:
             raise UserError(
@@ -274,29 +293,6 @@ def device_of(config: Config, world: World) -> torch.device:
     return torch.device("cuda", world.local_rank)
 
 
-def _features(shard: Shard, bench: Workbench, *, normalise: bool) -> torch.Tensor | SparseMatrix:
-    """Own rows of the features; `normalise` divides a row by its sum, where that is above 0."""
-    x = shard.features
-    sums = np.asarray(x.sum(axis=1, dtype=np.float64)).ravel() if normalise else np.ones(x.shape[0])
-    scale = 1.0 / np.where(sums > 0, sums, 1.0)
-    if sp.issparse(x):
-        return bench.matrix(sp.csr_array(sp.diags_array(scale) @ x) if normalise else x)
-    dense = torch.from_numpy(np.array(x)).to(bench.device, bench.dtype)
-    shard.release("features")
-    return dense * torch.from_numpy(scale).to(dense)[:, None] if normalise else dense
-
-
-def _label_input(shard: Shard, bench: Workbench) -> SparseMatrix:
-    """Labels of the own training rows `[n_i, C]`, a 1 for each; other rows are empty."""
-    rows = np.flatnonzero(shard.mask("train"))
-    labels = np.array(shard.labels)[rows]
-    shape = (len(shard.nodes), shard.manifest["graph"]["classes"])
-    where, columns = np.nonzero(labels > 0.5) if labels.ndim == 2 else (np.arange(len(rows)), labels)
-    return bench.matrix(
-        sp.csr_array((np.ones(len(columns), np.float32), (rows[where], columns)), shape=shape)
-    )
-
-
 def make_task(config: Config, shard: Shard, group: Group, device: torch.device) -> NodeTask:
     """Labels and split of the own rows, and the weights of the classes over all ranks."""
     graph, training = shard.manifest["graph"], config.training
@@ -311,7 +307,7 @@ def make_task(config: Config, shard: Shard, group: Group, device: torch.device) 
     if weights is not None:
         count = count if multilabel else float((weights * counts[:-1]).sum())
         weights = weights.to(dtype)
-    return NodeTask(labels, rows, count, weights, training.label_smoothing, auc)
+    return NodeTask(labels, rows, count, weights, training.label_smoothing, auc, graph["classes"])
 
 
 def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:

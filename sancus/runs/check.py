@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from sancus.comm.secret import read_secret
 from sancus.config.kinds import has_methods, try_spec
 from sancus.config.presets import PRESETS
 from sancus.config.settings import Config, FactorSettings
@@ -27,8 +30,14 @@ def check(data: str, config: Config, *, launched: bool) -> None:
     """
     if not is_shards(data):
         check_source(data)
+    check_settings(config, launched=launched)
+
+
+def check_settings(config: Config, *, launched: bool) -> None:
+    """Refuse what can be refused whatever the data is."""
     check_plugins(config)
     check_temporary_space()
+    read_secret(os.environ)
     if config.factors.plan not in KNOWN:
         plan = parse("plan", PLANS, config.factors.plan)
         check_memory_of_draws(config.factors, load("plan", plan))
@@ -53,6 +62,11 @@ def check_model(model: object) -> None:
     elif isinstance(model, type) or callable(getattr(model, "parameters", None)):
         name = model.__name__ if isinstance(model, type) else type(model).__name__
         has_methods("model", name, model)
+    elif not callable(model):
+        raise UserError(
+            f"model is a {type(model).__name__}; give a name, file.py:Net, a class, or a module "
+            "(settings go in config= or by name)"
+        )
 
 
 def check_memory_of_draws(factors: FactorSettings, plan: object) -> None:

@@ -77,11 +77,11 @@ class Comparison:
 
 
 def run_all(
-    comparison: Comparison, run: Callable[[Sequence[str]], int], say: Callable[[str], None]
+    comparison: Comparison, run: Callable[[str, int], int], say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Run, read, summarise; one row a preset, written to `compare.json`.
 
-    `run` runs a command line of ours in processes of its own, and gives its exit code.
+    `run` trains under a preset with a seed into its directory of the comparison; 0 where that ended well.
     """
     total = comparison.seeds * len(comparison.presets)
     done = 0
@@ -89,7 +89,7 @@ def run_all(
         for preset in comparison.presets:
             done += 1
             say(f"run {done} of {total}: {preset}, seed {seed}")
-            code = run(comparison.arguments(preset, seed))
+            code = run(preset, seed)
             if code:
                 raise UserError(f"{preset}, seed {seed} ended with exit code {code}; nothing was compared")
     rows = [_checked_row(comparison, preset) for preset in comparison.presets]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sancus.config.kinds import sections_wanted
 from sancus.config.settings import Config
-from sancus.plugins import build
+from sancus.plugins import build, load, parse
 from sancus.training import SCHEDULES
 
 if TYPE_CHECKING:
@@ -14,10 +15,18 @@ if TYPE_CHECKING:
 
 def make_schedule(config: Config) -> Schedule:
     """The schedule of a configuration: it says which rows and layers run when."""
-    schedule: Schedule = build("schedule", SCHEDULES, config.training.schedule)
+    spec = config.schedule
+    wanted = sections_wanted(load("schedule", parse("schedule", SCHEDULES, spec)))
+    sections = {name: getattr(config, name) for name in wanted}
+    schedule: Schedule = build("schedule", SCHEDULES, spec, **sections)
     return schedule
 
 
 def parts_needed(config: Config, ranks: int) -> int:
     """Into how many parts the graph is cut for so many ranks."""
     return make_schedule(config).layout(ranks).parts
+
+
+def chunks_needed(config: Config, ranks: int) -> int:
+    """By how many chunks the rows of every part are sorted."""
+    return make_schedule(config).chunks(ranks)

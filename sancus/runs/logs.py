@@ -6,10 +6,12 @@ is never a reason to fail: where the file cannot be written, there is none.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +69,21 @@ def open_log(directory: Path, rank: int, ranks: int, facts: str) -> None:
 
     warnings.showwarning = note  # type: ignore[assignment]
     logger.info("rank %d of %d on %s, process %d; %s", rank, ranks, platform.node(), os.getpid(), facts)
+
+
+@contextlib.contextmanager
+def own_logs() -> Iterator[None]:
+    """Logs and noted warnings that begin inside the `with` end with it: a program may run many times."""
+    logger, show = logging.getLogger(LOGGER), warnings.showwarning
+    before, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in logger.handlers if handler not in before]:
+            logger.removeHandler(handler)
+            handler.close()
+        logger.propagate, warnings.showwarning = propagate, show
+        logger.setLevel(level)
 
 
 def note_end(line: str, *, failed: bool) -> None:

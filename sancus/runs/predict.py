@@ -17,8 +17,8 @@ from sancus.errors import UserError
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.gather import RankZero
 from sancus.launch.world import World
+from sancus.models.build import Model
 from sancus.models.contract import traits_of
-from sancus.runs import directory
 from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
 from sancus.runs.checkpoints import reader
@@ -35,9 +35,14 @@ class Prediction:
     arrays: dict[str, np.ndarray[Any, Any]]  # logits [N, C], predictions, embeddings [N, f]
 
 
-def predict_rank(config: Config, world: World, backend: str, shards: Shards, run_dir: Path) -> Prediction:
-    """Join the other ranks, load the weights of the best validation epoch, and run one exact pass."""
-    job = Job(config, world, backend, shards)
+def predict_rank(
+    config: Config, world: World, backend: str, shards: Shards, run_dir: Path, model: Model | None = None
+) -> Prediction:
+    """Join the other ranks, load the weights of the best validation epoch, and run one exact pass.
+
+    `model` stands in for the configuration's: a class, or a module.
+    """
+    job = Job(config, world, backend, shards, model=model)
     _load_weights(job, run_dir / CHECKPOINTS)
     trainer, exchange = job.trainer, job.trainer.evaluation.exchange
     embed = traits_of(trainer.model).embed
@@ -52,6 +57,7 @@ def predict_rank(config: Config, world: World, backend: str, shards: Shards, run
     if "logits" in arrays:
         logits = torch.from_numpy(arrays["logits"])
         arrays["predictions"] = trainer.task.predictions(logits).numpy()
+        arrays |= names_of(job, arrays["predictions"])
     return Prediction(scores, trainer.task.metric, arrays)
 
 
@@ -66,12 +72,16 @@ def score(task: Task, logits: torch.Tensor, exchange: FullGraph) -> dict[str, fl
     return {split: top / bottom if bottom else math.nan for split, (top, bottom) in pairs}
 
 
-def write_predictions(prediction: Prediction, out: Path) -> None:
-    """Write a `.npz` with one row a node; no reader sees a part of it."""
-    try:
-        directory.write_arrays(out, prediction.arrays)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
+def names_of(job: Job, predictions: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """The user's `ids [N]` of all nodes, and the words of the predicted classes `[N]`, if there are any."""
+    named = {}
+    if "ids" in job.shard.arrays:
+        named["ids"] = np.array(job.shard.arrays["ids"])
+    words = job.shard.manifest["graph"].get("class_names")
+    if words and predictions.ndim == 1:
+        named["classes"] = np.array(words)
+        named["names"] = named["classes"][predictions]
+    return named
 
 
 def _load_weights(job: Job, folder: Path) -> None:
@@ -81,12 +91,10 @@ def _load_weights(job: Job, folder: Path) -> None:
     """
     content, mistake = b"", ""
     if job.world.rank == 0:
-        files = reader.read_newest(folder)
-        if files is None:
-            mistake = f"no whole checkpoint in {folder}; give the --out directory of a run"
-        else:
-            best = files["best.safetensors"]
-            content = best if load_tensors(best) else files["weights.safetensors"]
+        try:
+            content = _best_of(folder)
+        except UserError as error:
+            mistake = str(error)
     mistake_anywhere = broadcast_bytes(job.group, mistake.encode(), job.device).decode()
     if mistake_anywhere:
         raise UserError(mistake_anywhere)
@@ -100,3 +108,12 @@ def _load_weights(job: Job, folder: Path) -> None:
                 f"{shapes[1]} here; features and classes must be those that it was trained on"
             )
     job.trainer.model.load_state_dict(weights)
+
+
+def _best_of(folder: Path) -> bytes:
+    """The best weights in the newest whole checkpoint; the last ones where no epoch was evaluated."""
+    files = reader.read_newest(folder)
+    if files is None:
+        raise UserError(f"no whole checkpoint in {folder}; give the --out directory of a run")
+    best = files["best.safetensors"]
+    return best if load_tensors(best) else files["weights.safetensors"]

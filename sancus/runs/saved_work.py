@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from sancus.comm.records import gather_json
 from sancus.config.resolve import changed_on_resume
 from sancus.config.settings import flatten
 from sancus.console.speaker import Speaker
 from sancus.errors import UserError
-from sancus.exchange.order import is_one_way
+from sancus.exchange.product_order import is_one_way
 from sancus.runs.account import Account
 from sancus.runs.belongings import CHECKPOINTS
 from sancus.runs.build import Job
-from sancus.runs.checkpoints import contents
+from sancus.runs.checkpoints import contents, durable
+from sancus.runs.checkpoints.names import rank_file
 from sancus.runs.checkpoints.store import Checkpoints, WholeCheckpoint
 from sancus.runs.directory import has_checkpoint
 
@@ -38,7 +42,8 @@ class SavedWork:
         """
         job, trainer = self._job, self._job.trainer
         carried = carried or self._account.carried()
-        shared = contents.pack(trainer, carried) if job.world.rank == 0 else None
+        files = contents.pack(trainer, carried)
+        shared = files if job.world.rank == 0 else None
         checkpoints = Checkpoints(directory / CHECKPOINTS, job.group, job.device, self._keep)
         reason = checkpoints.write(trainer.next_epoch, shared, contents.pack_rank(trainer))
         if reason is not None:
@@ -64,13 +69,45 @@ class SavedWork:
                 f"{source} was trained on another graph; give its data to --resume, or start anew"
             )
         reason = self._why_cold(carried, checkpoint)
+        states = self._states_of_part(carried, checkpoint.directory)
         if reason is None:
             assert checkpoint.own is not None
             contents.unpack_rank(checkpoint.own, trainer)
+        elif states is not None:
+            trainer.schedule.restore(states)
+            self._say(f"{reason}: what the layers of each stage remember is taken over")
         else:
             self._say(f"{reason}: weights and optimizer are taken over, histories start cold")
         if not self._account.restore(carried):
             self._say(f"the bill starts anew: it was that of {carried['ranks']} ranks")
+
+    def _states_of_part(self, carried: Mapping[str, Any], directory: Path) -> dict[str, torch.Tensor] | None:
+        """What the schedules of all earlier ranks with this part remembered, where that is all there is.
+
+        That is so where only the number of stages is another. None on all ranks where it is not.
+        """
+        job, exchange = self._job, self._job.trainer.exchange
+        parts, before = exchange.group.size, carried["ranks"]
+        remembers = any(policy.max_age for policy in exchange.crossing.policies.values())
+        if (
+            before == job.world.size
+            or carried["shards"] != job.shard.digest()
+            or changed_on_resume(carried["config"], self._account.settings())
+            or remembers
+            or not job.trainer.sync.codec.lossless
+            or self._account.request.config.factors.error_feedback
+        ):
+            return None
+        sums = durable.read_manifest(directory) or {}
+        files = [rank_file(rank) for rank in range(exchange.group.rank, before, parts)]
+        found = [durable.read_checked(directory / name, sums.get(name, "")) for name in files]
+        if not all(gather_json(job.group, None not in found, job.device)):
+            return None
+        states: dict[str, torch.Tensor] = {}
+        for content in found:
+            assert content is not None
+            states |= contents.schedule_state(content)
+        return states
 
     def _why_cold(self, carried: Mapping[str, Any], checkpoint: WholeCheckpoint) -> str | None:
         """Why the histories of a checkpoint cannot be used; None where they can."""

@@ -10,9 +10,9 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
-from sancus.comm.records import broadcast_bytes
+from sancus.comm.records import broadcast_bytes, on_rank_zero
 from sancus.config.settings import Config
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
@@ -35,14 +35,22 @@ from sancus.training.consensus import Record
 from sancus.watch.board import FileNotes
 from sancus.watch.watch import Watch, patience_of
 
-T = TypeVar("T")
-
 
 class Session:
     """Trains one rank's job to its end; rank 0 also prints progress and writes the files of the run."""
 
-    def __init__(self, request: Request, job: Job, backend: str, say: Speaker, watch: Watch) -> None:
+    def __init__(
+        self,
+        request: Request,
+        job: Job,
+        backend: str,
+        say: Speaker,
+        watch: Watch,
+        after_epoch: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        """`after_epoch` is called with the figures of every epoch, on every rank."""
         self.request = request
+        self.after_epoch = after_epoch
         self.job = job
         self.watch = watch
         self.backend = backend
@@ -52,7 +60,7 @@ class Session:
         self.out: Path | None = None  # the same, where it is written: on rank 0
         self.claim: IO[str] | None = None  # keeps other runs out of the directory
         self.writer: MetricsWriter | None = None
-        self.streams: StreamLog | None = None
+        self.streams: StreamLog | None = None  # None where this host cannot write it
         self.source: Path | None = None  # the directory of the run that is resumed
         self.account = Account(request, job, backend)
         self.saved_work = SavedWork(job, self.account, self.say, self.warn)
@@ -70,8 +78,7 @@ class Session:
         interrupt = Interrupt(patient=RUN in os.environ)
         trainer.stop_signal = lambda: interrupt.received
         self._open()
-        self._open_log()
-        self.streams = self._open_stream_log()
+        self._open_logs()
         with contextlib.nullcontext() if self.out is None else self.belongings.tracker():
             self.tracker = Guarded(output.track, self.out, self.account.settings(), self.say)
         codec_warning = CodecWarning(self.request.config.factors.codec, self.warn)
@@ -104,7 +111,7 @@ class Session:
             opened, self.claim = directory.open_directory(config.output, *named, source, run)
             return [str(opened), None if source is None else str(source)]
 
-        opened = json.dumps(self._on_rank_zero(open_directory)).encode()
+        opened = json.dumps(on_rank_zero(self.job.group, open_directory, self.job.device)).encode()
         place, source = json.loads(broadcast_bytes(self.job.group, opened, self.job.device))
         self.directory = Path(place)
         if source is not None:
@@ -112,13 +119,15 @@ class Session:
             self.saved_work.resume(self.source)
             if source == place:
                 self._note_go_on()
-        self._on_rank_zero(self._begin_files)
+        on_rank_zero(self.job.group, self._begin_files, self.job.device)
 
     def _begin_files(self) -> None:
         self.out = self.directory
         self.belongings = Belongings.of(self.out)
         try:
-            self.writer = MetricsWriter(self.out / METRICS_FILE, self.job.trainer.next_epoch)
+            trainer = self.job.trainer
+            path = self.out / METRICS_FILE
+            self.writer = MetricsWriter(path, trainer.next_epoch, trainer.schedule.measures)
             if self.writer.left_out:
                 lines = (
                     "1 damaged line is"
@@ -145,7 +154,7 @@ class Session:
 
     def _go_on(self) -> str:
         """The command that goes on with this run."""
-        return f"sancus train --resume {shlex.quote(str(self.directory))}"
+        return self.request.go_on.format(directory=shlex.quote(str(self.directory)))
 
     def _note_go_on(self) -> None:
         """Tell our launcher of that command: a signal may end ranks before they can say it themselves."""
@@ -166,42 +175,20 @@ class Session:
             sys.stderr.write(f"sancus: {line}\n")
             sys.stderr.flush()
 
-    def _on_rank_zero(self, action: Callable[[], T]) -> T | None:
-        """The result of `action` on rank 0, None elsewhere.
-
-        A `UserError` of rank 0 is raised on all ranks, so that none of them waits for one that is gone.
-        """
-        result, message = None, ""
-        if self.job.world.rank == 0:
-            try:
-                result = action()
-            except UserError as error:
-                message = str(error)
-        message = broadcast_bytes(self.job.group, message.encode(), self.job.device).decode()
-        if message:
-            raise UserError(message)
-        return result
-
-    def _open_log(self) -> None:
-        """Open this rank's log file, in the directory that rank 0 opened for the run."""
-        job = self.job
+    def _open_logs(self) -> None:
+        """Open this rank's log for people, and that of its decisions, in the directory of the run."""
+        job, place = self.job, self.directory.absolute()
         threads = job.world.threads(self.request.config.launch.threads)
         facts = f"{self.backend}, {threads} threads, {len(job.shard.nodes)} rows; {self.request.command}"
-        open_log(self.directory.absolute(), job.world.rank, job.world.size, facts)
-
-    def _open_stream_log(self) -> StreamLog | None:
-        """The file in which this rank notes what it decides; None where this host cannot write there."""
-        folder = self.directory.absolute() / LOGS
+        open_log(place, job.world.rank, job.world.size, facts)
+        source = None if self.source is None else self.source.absolute() / LOGS
         try:
-            source = None if self.source is None else self.source.absolute() / LOGS
-            log = StreamLog(folder, self.job.world.rank, self.job.trainer, source)
-            self.watch.use_folder(folder)
+            self.streams = StreamLog(place / LOGS, job.world.rank, job.trainer, source)
+            self.watch.use_folder(place / LOGS)
         except OSError as error:
-            print(
-                f"sancus: rank {self.job.world.rank}: no log in {folder}: {error.strerror}", file=sys.stderr
-            )
-            return None
-        return log
+            self.streams = None
+            line = f"rank {job.world.rank}: no log in {place / LOGS}: {error.strerror}"
+            print(f"sancus: {line}", file=sys.stderr)
 
     def _save(self, carried: dict[str, Any] | None = None) -> bool:
         """Write a checkpoint; what it leaves to the logs is on the disk first."""
@@ -217,21 +204,15 @@ class Session:
         """The results, then the last checkpoint, then the report: none of them can cost what comes before."""
         carried = self.account.carried()
         outcome = gather_outcome(self.job, self.account, self.streams)
-        trouble = self._attempt(lambda out: self._write_results(out, outcome))
+        trouble = _attempt(self.out, lambda out: self._write_results(out, outcome))
         saved = self._save(carried)
-        trouble = trouble or self._attempt(lambda out: write_report(out, publish=self.belongings.publish))
+        trouble = trouble or _attempt(
+            self.out, lambda out: write_report(out, publish=self.belongings.publish)
+        )
         if trouble is not None:
-            raise self._unfinished(trouble, saved=saved)
+            resumes = saved or directory.has_checkpoint(self.directory)
+            raise _unfinished(self.directory, trouble, self._go_on() if resumes else "")
         return None if outcome is None else outcome.run
-
-    def _attempt(self, action: Callable[[Path], object]) -> OSError | None:
-        """Let rank 0 write something into the run's directory; why it could not."""
-        try:
-            if self.out is not None:
-                action(self.out)
-        except OSError as error:
-            return error
-        return None
 
     def _write_results(self, out: Path, outcome: Outcome | None) -> None:
         writer = self.writer
@@ -242,18 +223,28 @@ class Session:
         with self.belongings.tracker():
             self.tracker.finish(outcome.run)
 
-    def _unfinished(self, trouble: OSError, *, saved: bool) -> UserError:
-        """The error of a run whose last files cannot be written, with what can be done about it."""
-        advice = "free space, then start it again"
-        if saved or directory.has_checkpoint(self.directory):
-            advice = f"free space, then finish with: {self._go_on()}"
-        reason = trouble.strerror or str(trouble)
-        return UserError(f"cannot write the run's last files to {self.directory}: {reason}; {advice}")
-
     def _progress(self, record: Record) -> None:
         self.say.epoch(record, self.job.trainer.settings.epochs)
         self.log.epoch(record)
         self.tracker.epoch(record)
+        self.after_epoch(record)
+
+
+def _attempt(out: Path | None, action: Callable[[Path], object]) -> OSError | None:
+    """Let rank 0, which has `out`, write something into the run's directory; why it could not."""
+    try:
+        if out is not None:
+            action(out)
+    except OSError as error:
+        return error
+    return None
+
+
+def _unfinished(place: Path, trouble: OSError, go_on: str) -> UserError:
+    """The error of a run whose last files cannot be written, with what can be done about it."""
+    advice = f"finish with: {go_on}" if go_on else "start it again"
+    reason = trouble.strerror or str(trouble)
+    return UserError(f"cannot write the run's last files to {place}: {reason}; free space, then {advice}")
 
 
 def run_rank(

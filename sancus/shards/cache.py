@@ -29,7 +29,7 @@ from sancus.datasets.open import fingerprint, open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
-from sancus.graphs.order import RowOrder
+from sancus.graphs.row_order import RowOrder
 from sancus.graphs.shards import Shard, UnusableShardsError
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Partitioner
@@ -72,6 +72,7 @@ class Recipe:
     parts: int
     row_order: RowOrder
     telling: Telling
+    chunks: int = 1
 
     def find(self, check: Callable[[], T]) -> T:
         """What `check` finds in the directory; where that cannot be used, it is built first."""
@@ -86,6 +87,7 @@ class Recipe:
                 *(self.load(), self.partitioner, self.spec, self.parts, self.target, self.telling.say),
                 row_order=self.row_order,
                 publish=_publish,
+                chunks=self.chunks,
             )
             return check()
 
@@ -115,6 +117,11 @@ class Shards:
     manifest: dict[str, Any]
     recipe: Recipe | None = None  # None: they are the user's own, which we do not make again
 
+    def tell(self, say: Speaker) -> None:
+        """Say what was done with the data that its user may not expect."""
+        for line in self.manifest["graph"].get("notes", ()):
+            say(f"note: {line}")
+
     def open(self, part: int) -> Shard:
         """One part, found to be whole; where it is damaged in the cache, the shards are built again."""
 
@@ -125,37 +132,54 @@ class Shards:
 
 
 def prepare(
-    data: str, partitioner: str, parts: int, row_order: RowOrder = "auto", telling: Telling = USUAL
+    data: str,
+    partitioner: str,
+    parts: int,
+    row_order: RowOrder = "auto",
+    telling: Telling = USUAL,
+    chunks: int = 1,
 ) -> Shards:
     """The shards of a source in `parts` parts; built if they are not in the cache.
 
-    Where `data` is a shard directory already, they are those.
+    Where `data` is a shard directory already, they are those. The rows of a part are sorted by `chunks`.
     """
     if is_shards(data):
-        return _use_shards(Path(data), parts)
+        return _use_shards(Path(data), parts, chunks)
 
     def load() -> Graph:
         telling.say.step(f"loading {data}")
         return open_graph(data)
 
-    return _cached(fingerprint(data), load, partitioner, parts, row_order, telling)
+    return _cached(fingerprint(data), load, partitioner, parts, row_order, telling, chunks)
 
 
 def prepare_graph(
-    graph: Graph, partitioner: str, parts: int, row_order: RowOrder = "auto", telling: Telling = USUAL
+    graph: Graph,
+    partitioner: str,
+    parts: int,
+    row_order: RowOrder = "auto",
+    telling: Telling = USUAL,
+    chunks: int = 1,
 ) -> Shards:
     """The shards of a graph in memory; built if they are not in the cache."""
-    return _cached(fingerprint_of(graph), lambda: graph, partitioner, parts, row_order, telling)
+    return _cached(fingerprint_of(graph), lambda: graph, partitioner, parts, row_order, telling, chunks)
 
 
 def _cached(
-    identity: str, load: Callable[[], Graph], spec: str, parts: int, row_order: RowOrder, telling: Telling
+    identity: str,
+    load: Callable[[], Graph],
+    spec: str,
+    parts: int,
+    row_order: RowOrder,
+    telling: Telling,
+    chunks: int,
 ) -> Shards:
     """The shards of a graph, which is only loaded where they are not there yet."""
     partitioner: Partitioner = build("partitioner", PARTITIONERS, spec)
-    key = json.dumps([shards.FORMAT, identity, spec, _source_of(partitioner), parts, row_order])
+    cut = [parts, row_order, *([chunks] if chunks > 1 else [])]
+    key = json.dumps([shards.FORMAT, identity, spec, _source_of(partitioner), *cut])
     target = home() / "shards" / xxhash.xxh3_128_hexdigest(key.encode())
-    recipe = Recipe(target, load, partitioner, spec, parts, row_order, telling)
+    recipe = Recipe(target, load, partitioner, spec, parts, row_order, telling, chunks)
     return Shards(target, recipe.find(lambda: shards.read_manifest(target)), recipe)
 
 
@@ -188,13 +212,19 @@ def parts_of(data: str) -> int | None:
     return len(shards.read_manifest(Path(data).expanduser())["offsets"]) - 1
 
 
-def _use_shards(directory: Path, parts: int) -> Shards:
+def _use_shards(directory: Path, parts: int, chunks: int) -> Shards:
     directory = directory.expanduser()
     manifest = shards.read_manifest(directory)
     held = len(manifest["offsets"]) - 1
     if held != parts:
         raise UserError(
             f"{directory} holds {held} parts for {parts} ranks; use --ranks {held}, or partition it again"
+        )
+    sorted_by = len(manifest.get("chunk_sizes", [[0]])[0])
+    if sorted_by != chunks and chunks > 1:
+        raise UserError(
+            f"{directory} is sorted by {sorted_by} chunks, not {chunks}; use --chunks {sorted_by}, "
+            f"or partition it again with --chunks {chunks}"
         )
     return Shards(directory, manifest)
 

@@ -20,6 +20,7 @@ def fingerprint_of(graph: Graph) -> str:
         for part in _arrays(item):
             digest.update(str((part.dtype, part.shape)).encode())
             digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+    digest.update(graph.origin.key())
     return digest.hexdigest()
 
 

@@ -15,7 +15,7 @@ from typing import IO
 
 from sancus.datasets.home import home
 from sancus.errors import UserError
-from sancus.watch.process import condition_of, work_of
+from sancus.watch.proc import condition_of, work_of
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system without locks answers
 POLL_SECONDS = 0.05

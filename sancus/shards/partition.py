@@ -17,7 +17,7 @@ from sancus.datasets.open import open_graph
 from sancus.errors import UserError
 from sancus.graphs import shards
 from sancus.graphs.graph import Graph
-from sancus.graphs.order import RowOrder
+from sancus.graphs.row_order import RowOrder
 from sancus.graphs.shard_writer import write_shards
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import Assignment, Partitioner, assign, splits_of
@@ -48,15 +48,21 @@ def partition(
     *,
     overwrite: bool,
     row_order: RowOrder = "auto",
+    chunks: int = 1,
+    load: Callable[[], Graph] | None = None,
 ) -> dict[str, Any]:
-    """Write the shards of a graph to a directory; what its manifest says of the partition."""
+    """Write the shards of a graph to a directory; what its manifest says of the partition.
+
+    `load` gives a graph that a program has; `data` is only its name then.
+    """
     rule: Partitioner = build("partitioner", PARTITIONERS, partitioner)
     _check_target(out, overwrite=overwrite)
     say.step(f"loading {data}")
-    graph = open_graph(data)
+    graph = open_graph(data) if load is None else load()
     target = out.with_name(f".{out.name}-new-{os.getpid()}") if out.exists() else out
     try:
-        build_shards(graph, rule, partitioner, parts, target, say, FULL_COVER_LIMIT, row_order)
+        cut = (graph, rule, partitioner, parts, target, say, FULL_COVER_LIMIT, row_order)
+        build_shards(*cut, chunks=chunks)
         if target != out:
             shutil.rmtree(out)
             os.replace(target, out)
@@ -81,6 +87,7 @@ def build_shards(
     cover_limit: int = COVER_LIMIT,
     row_order: RowOrder = "auto",
     publish: Callable[[Path, Path], None] = os.replace,
+    chunks: int = 1,
 ) -> None:
     """Partition a graph and write its shards, which `publish` gives their name."""
     if parts > graph.nodes:
@@ -91,7 +98,7 @@ def build_shards(
     assignment = assign_nodes(partitioner, graph, parts, spec)
     say.step("writing shards")
     inner = partial(say.step, passing=True)
-    write_shards(graph, assignment, parts, spec, target, cover_limit, row_order, inner, publish)
+    write_shards(graph, assignment, parts, spec, target, cover_limit, row_order, inner, publish, chunks)
 
 
 def assign_nodes(partitioner: Partitioner, graph: Graph, parts: int, spec: str) -> Assignment:
@@ -103,11 +110,13 @@ def assign_nodes(partitioner: Partitioner, graph: Graph, parts: int, spec: str) 
         raise UserError(f"partitioner {spec!r}: {error}") from error
 
 
-def compare(data: str, specs: Sequence[str], parts: int, say: Speaker) -> list[list[str]]:
+def compare(
+    data: str, specs: Sequence[str], parts: int, say: Speaker, load: Callable[[], Graph] | None = None
+) -> list[list[str]]:
     """A table of what each partitioner costs and gives; the first row is its head."""
     rules: list[Partitioner] = [build("partitioner", PARTITIONERS, spec) for spec in specs]
     say.step(f"loading {data}")
-    graph = open_graph(data)
+    graph = open_graph(data) if load is None else load()
     if parts > graph.nodes:
         raise UserError(f"{parts} parts for {graph.nodes} nodes: every part needs at least one; use fewer")
     table = [HEAD]

@@ -15,7 +15,7 @@ import torch
 from sancus.comm.errors import DisagreementError
 from sancus.comm.group import Group
 from sancus.exchange.health import Health
-from sancus.metrics.declared import METRICS
+from sancus.metrics.declared import METRICS, Metric
 from sancus.training.task import SPLITS
 from sancus.training.times import MEASURED, communicated, split_of_run
 from sancus.training.weights import compare
@@ -28,8 +28,10 @@ FIGURES = (
     *MEASURED,
     "wire_bytes",
     "raw_bytes",
+    "boundary_bytes",
     "agreement_bytes",
     "parameter_bytes",
+    "raw_parameter_bytes",
     "evaluation_bytes",
     "saved_bytes",
     "history_bytes",
@@ -53,20 +55,20 @@ class Statement:
     unhealthy: bool  # it met a number that is not finite
     place: tuple[int, ...]  # PLACE: where it believes to be
 
-    def pack(self) -> torch.Tensor:
-        """As a vector of float64, whose length is the same on all ranks."""
+    def pack(self, names: Sequence[str] = FIGURES) -> torch.Tensor:
+        """As a vector of float64, whose length is the same on all ranks; `names` are those of figures."""
         halves = [half for number in self.place for half in divmod(number, HALF)]
-        numbers = [self.figures[name] for name in FIGURES]
+        numbers = [self.figures[name] for name in names]
         flags = [float(self.signal), float(self.unhealthy)]
         return torch.tensor(
             [*numbers, *self.score.reshape(-1).tolist(), *flags, *halves], dtype=torch.float64
         )
 
     @classmethod
-    def unpack(cls, vector: Sequence[float]) -> Statement:
+    def unpack(cls, vector: Sequence[float], names: Sequence[str] = FIGURES) -> Statement:
         """The statement that `pack` wrote."""
         values = iter(vector)
-        figures = {name: next(values) for name in FIGURES}
+        figures = {name: next(values) for name in names}
         score = torch.tensor([next(values) for _ in range(2 * len(SPLITS))], dtype=torch.float64)
         signal, unhealthy = int(next(values)), bool(next(values))
         place = tuple(int(next(values)) * HALF + int(next(values)) for _ in PLACE)
@@ -76,27 +78,43 @@ class Statement:
 class Consensus:
     """Gathers statements over all ranks, and checks that they agree."""
 
-    def __init__(self, everyone: Group, health: Health, device: torch.device) -> None:
+    def __init__(
+        self,
+        everyone: Group,
+        health: Health,
+        device: torch.device,
+        measures: Sequence[Metric] = (),
+        replicas: Sequence[Sequence[int]] = (),
+    ) -> None:
+        """`measures` are figures that statements have beside `FIGURES`.
+
+        `replicas` are the sets of ranks that hold the same parameters: all of them, where it is empty.
+        """
+        self._replicas = replicas or [range(everyone.size)]
+        self._names = (*FIGURES, *(metric.name for metric in measures))
         self._everyone = everyone
         self._health = health
         self._device = device
 
     def reach(self, statement: Statement) -> list[Statement]:
         """Every rank's statement `[p]`, in the order of ranks, the same list on all of them."""
-        gathered = self._everyone.all_gather(statement.pack().to(self._device)).cpu()
-        statements = [Statement.unpack(row) for row in gathered.tolist()]
+        gathered = self._everyone.all_gather(statement.pack(self._names).to(self._device)).cpu()
+        statements = [Statement.unpack(row, self._names) for row in gathered.tolist()]
         if any(one.unhealthy for one in statements):
             self._health.stop("", self._device)
-        _check_places([one.place for one in statements], self._everyone.clock.epoch)
+        for ranks in self._replicas:
+            _check_places({rank: statements[rank].place for rank in ranks}, self._everyone.clock.epoch)
         return statements
 
 
-def combine(statements: Sequence[Statement], *, evaluated: bool) -> Record:
+def combine(statements: Sequence[Statement], *, evaluated: bool, measures: Sequence[Metric] = ()) -> Record:
     """The figures of all ranks as those of the run, each as its metric says: sum, mean or largest."""
+    metrics = [METRICS[name] for name in FIGURES if name in METRICS] + list(measures)
     columns = {
-        name: torch.tensor([one.figures[name] for one in statements], dtype=torch.float64) for name in FIGURES
+        metric.name: torch.tensor([one.figures[metric.name] for one in statements], dtype=torch.float64)
+        for metric in metrics
     }
-    record: Record = {name: _over_ranks(name, columns[name]) for name in FIGURES if name in METRICS}
+    record: Record = {metric.name: _over_ranks(metric, columns[metric.name]) for metric in metrics}
     fractions = torch.stack([one.score for one in statements]).sum(dim=0)
     for split, (top, bottom) in zip(SPLITS, fractions.tolist(), strict=True):
         record[split] = top / bottom if evaluated and bottom else None
@@ -111,21 +129,22 @@ def combine(statements: Sequence[Statement], *, evaluated: bool) -> Record:
     return record
 
 
-def _over_ranks(name: str, column: torch.Tensor) -> float | int:
-    how = METRICS[name].over_ranks
+def _over_ranks(metric: Metric, column: torch.Tensor) -> float | int:
+    how = metric.over_ranks
     value = float(column.max() if how == "max" else column.mean() if how == "mean" else sum(column.tolist()))
-    return int(value) if METRICS[name].unit == "B" else value
+    return int(value) if metric.unit == "B" else value
 
 
-def _check_places(places: Sequence[tuple[int, ...]], epoch: int) -> None:
-    """A rank that stands elsewhere, or has other weights, is named on all."""
-    for name, values in zip(PLACE, zip(*places, strict=True), strict=True):
+def _check_places(places: Mapping[int, tuple[int, ...]], epoch: int) -> None:
+    """A rank that stands elsewhere than others with its parameters, or has other weights, is named on all."""
+    first = min(places)
+    for name, values in zip(PLACE, zip(*places.values(), strict=True), strict=True):
         if name == "weights":
-            compare(list(values), epoch)
+            compare(dict(zip(places, values, strict=True)), epoch)
             continue
-        for rank, value in enumerate(values):
+        for rank, value in zip(places, values, strict=True):
             if value != values[0]:
                 raise DisagreementError(
-                    f"rank {rank} disagrees with rank 0 in epoch {epoch}: "
+                    f"rank {rank} disagrees with rank {first} in epoch {epoch}: "
                     f"its {name} is {value}, not {values[0]}"
                 )

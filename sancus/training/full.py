@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sancus.comm.layout import Layout
-
-if TYPE_CHECKING:  # a launcher lays out ranks before torch is loaded
-    from sancus.training.schedule import Work
+from sancus.training.schedule import Schedule, Work
 
 
-class FullBatch:
+class FullBatch(Schedule):
     """The whole graph in one step an epoch: p ranks compute what one process computes."""
 
     def layout(self, ranks: int) -> Layout:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import torch
 
+from sancus.errors import UserError
 from sancus.training.node_task import NodeTask
 from sancus.training.task import Gatherer, Split
 
@@ -62,6 +63,10 @@ class HiddenLabels:
         if self._train_fraction is not None:
             score[0] = self._train_fraction
         return score
+
+    def restricted(self, rows: torch.Tensor, share: float = 1.0) -> HiddenLabels:
+        """Refused: the training score is that of a pass of all rows, and shown labels are drawn for it."""
+        raise UserError("--label-rate needs all rows in one step; leave it out, or choose --schedule full")
 
     def _of_now(self) -> NodeTask:
         rows = self._task.rows["train"]

@@ -8,7 +8,7 @@ every positive node with every negative one, so scores and labels are joined on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,7 @@ class NodeTask:
     class_weights: torch.Tensor | None = None  # [C]; with several labels a node, of the positive ones
     label_smoothing: float = 0.0
     auc: bool = False  # score by mean ROC-AUC
+    classes: int | None = None  # columns of the logits; None: whatever the model gives
 
     @property
     def multilabel(self) -> bool:
@@ -53,6 +54,11 @@ class NodeTask:
                 f"the model returned {list(logits.shape)} for {len(self.labels)} rows; "
                 "forward must return the logits [rows, classes] of the own rows"
             )
+        if self.classes is not None and logits.shape[1] != self.classes:
+            raise UserError(
+                f"the model's output has {logits.shape[1]} columns for {self.classes} classes; "
+                f"make its last layer {self.classes} wide, the third argument of its constructor"
+            )
         rows, smoothing = self.rows["train"], self.label_smoothing
         scores, labels = logits[rows], self.labels[rows]
         if self.multilabel:
@@ -65,6 +71,13 @@ class NodeTask:
             scores, labels, weight=self.class_weights, reduction="sum", label_smoothing=smoothing
         )
         return total / self.train_count
+
+    def restricted(self, rows: torch.Tensor, share: float = 1.0) -> NodeTask:
+        """The task of some own rows `[k]`; their loss is a share of the mean over `share` of all training."""
+        place = torch.full((len(self.labels),), -1, dtype=torch.int64, device=rows.device)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        kept = {split: place[own][place[own] >= 0] for split, own in self.rows.items()}
+        return replace(self, labels=self.labels[rows], rows=kept, train_count=self.train_count * share)
 
     def score(self, logits: torch.Tensor, gatherer: Gatherer | None = None) -> torch.Tensor:
         """`[3, 2]` numerator and denominator of train, val and test, float64; they add up over ranks."""

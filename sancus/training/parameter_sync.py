@@ -12,18 +12,25 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
+import xxhash
 from torch import nn
 
 from sancus.comm.group import Group
+from sancus.errors import UserError
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.health import ADVICE, Health, finite
-from sancus.training.settings import Parameters
+from sancus.parameters import EXACT, PARAMETER_CODECS
+from sancus.parameters.base import ParameterCodec
+from sancus.parameters.full import FullPrecision
+from sancus.plugins import build
+from sancus.training.settings import AVERAGE_IN_FULL, Parameters
 
 
 class ParameterSync(Protocol):
     """Called by all replicas at the same moments: after backward, and after the optimiser."""
 
     replicated: bool  # whether the optimisers of all replicas hold the same state
+    codec: ParameterCodec  # how tensors are added up, and what it remembers
 
     def before_update(self, model: nn.Module) -> None:
         """Leave in every parameter's `grad` what the optimiser of this replica shall use."""
@@ -35,18 +42,23 @@ class ParameterSync(Protocol):
 
 
 class SumOfGradients:
-    """The gradient of all that is trained, added up over the replicas in one flat all-reduce."""
+    """The gradient of all that is trained, added up over the replicas."""
 
     replicated = True
 
-    def __init__(self, replicas: Group, health: Health) -> None:
+    def __init__(
+        self, replicas: Group, health: Health, codec: ParameterCodec | None = None, seed: int = 0
+    ) -> None:
+        """`codec` is in full precision where none is given; `seed` is that of the run."""
+        self.codec = codec or FullPrecision()
         self._replicas = replicas
         self._health = health
+        self._seed = seed
 
     def before_update(self, model: nn.Module) -> None:
         """Sum; where a number of this epoch is not finite on any rank, all ranks stop with the same error."""
         gradients = _gradients(model, self._replicas, self._health)
-        total = _sum(gradients, "gradients", self._replicas, self._health)
+        total = _sum(gradients, "gradients", self.codec, self._replicas, self._health, self._seed)
         for parameter, part in zip(_trained(model).values(), total, strict=True):
             parameter.grad = part
 
@@ -66,7 +78,13 @@ class AverageOfWeights:
 
     replicated = False
 
-    def __init__(self, replicas: Group, health: Health) -> None:
+    def __init__(
+        self, replicas: Group, health: Health, codec: ParameterCodec | None = None, seed: int = 0
+    ) -> None:
+        """Weights are averaged in full: an error in them would stay, as no later gradient makes up for it."""
+        self.codec = codec or FullPrecision()
+        if not self.codec.lossless:
+            raise UserError(AVERAGE_IN_FULL)
         self._replicas = replicas
         self._health = health
 
@@ -79,12 +97,12 @@ class AverageOfWeights:
     def after_update(self, model: nn.Module) -> None:
         """The mean; where a number of this epoch is not finite on any rank, all stop with the same error."""
         weights = [parameter.detach() for parameter in _trained(model).values()]
-        total = _sum(weights, "weights", self._replicas, self._health)
+        total = _sum(weights, "weights", self.codec, self._replicas, self._health, 0)
         for weight, part in zip(weights, total, strict=True):
             weight.copy_(part / self._replicas.size)
 
 
-SYNCS: dict[Parameters, Callable[[Group, Health], ParameterSync]] = {
+SYNCS: dict[Parameters, Callable[[Group, Health, ParameterCodec | None, int], ParameterSync]] = {
     "sum": SumOfGradients,
     "average": AverageOfWeights,
 }
@@ -98,12 +116,25 @@ def sum_gradients(model: nn.Module, exchange: FullGraph) -> None:
     make_sync(exchange).before_update(model)
 
 
-def make_sync(exchange: FullGraph, parameters: Parameters = "sum") -> ParameterSync:
+def make_sync(
+    exchange: FullGraph,
+    parameters: Parameters = "sum",
+    parameter_codec: str = EXACT,
+    seed: int = 0,
+) -> ParameterSync:
     """How the ranks of an exchange keep equal weights, for a training loop of one's own.
 
     `before_update(model)` comes between `backward()` and the optimiser's step, `after_update(model)` after.
+    A `parameter_codec` is a spec as `--parameter-codec` takes it; it remembers, so keep what is returned.
     """
-    return SYNCS[parameters](exchange.group, exchange.crossing.health)
+    codec = make_parameter_codec(parameter_codec)
+    return SYNCS[parameters](exchange.group, exchange.crossing.health, codec, seed)
+
+
+def make_parameter_codec(spec: str) -> ParameterCodec:
+    """The codec of a spec, with nothing to remember yet."""
+    codec: ParameterCodec = build("parameter-codec", PARAMETER_CODECS, spec)
+    return codec
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -114,23 +145,39 @@ def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
 def _gradients(model: nn.Module, replicas: Group, health: Health) -> list[torch.Tensor]:
     """Gradients of all that is trained, zeros where there is none; health hears of one that is not finite."""
     trained = _trained(model)
-    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in trained.values()]
-    for name, gradient in zip(trained, gradients, strict=True):
-        if not finite(gradient):
-            where = f"rank {replicas.rank}, backward, epoch {replicas.clock.epoch}"
+    check_gradients(model, replicas, health)
+    return [p.grad if p.grad is not None else torch.zeros_like(p) for p in trained.values()]
+
+
+def check_gradients(model: nn.Module, replicas: Group, health: Health) -> None:
+    """Health hears of the first gradient of this rank that is not finite."""
+    for name, parameter in _trained(model).items():
+        if parameter.grad is not None and not finite(parameter.grad):
+            rank, epoch = replicas.members[replicas.rank], replicas.clock.epoch
+            where = f"rank {rank}, backward, epoch {epoch}"
             health.note(f"{where}: the gradient of {name} holds NaN or infinity; {ADVICE}")
-            break
-    return gradients
+            return
 
 
-def _sum(tensors: list[torch.Tensor], what: str, replicas: Group, health: Health) -> list[torch.Tensor]:
-    """The sums over the replicas, in one flat all-reduce; NaN goes round where this rank met a bad number."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+def _sum(
+    tensors: list[torch.Tensor],
+    what: str,
+    codec: ParameterCodec,
+    replicas: Group,
+    health: Health,
+    seed: int,
+) -> list[torch.Tensor]:
+    """The sums over the replicas, by a codec; NaN goes round where this rank met a bad number."""
     if health.bad:
-        flat.fill_(math.nan)
-    replicas.all_reduce(flat)
-    if not finite(flat):
-        epoch = replicas.clock.epoch
-        health.stop(f"epoch {epoch}: a sum of {what} is infinite; {ADVICE}", flat.device)
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+        tensors = [torch.full_like(tensor, math.nan) for tensor in tensors]
+    clock = replicas.clock
+    moment = xxhash.xxh3_64_intdigest(f"{seed} {clock.epoch} {clock.step}".encode()) >> 1
+    total = codec.sum(tensors, replicas, moment)
+    shapes, itemsize = [tensor.shape for tensor in tensors], tensors[0].element_size()
+    replicas.ledger.count_raw_parameters(
+        FullPrecision().wire_bytes(shapes, replicas.size, itemsize) // replicas.size
+    )
+    if not all(map(finite, total)):
+        epoch = clock.epoch
+        health.stop(f"epoch {epoch}: a sum of {what} is infinite; {ADVICE}", total[0].device)
+    return total

@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sancus.errors import UserError
+from sancus.parameters import EXACT
 
 Parameters = Literal["sum", "average"]
+AVERAGE_IN_FULL = (
+    "--parameter-codec codes gradients, but --parameters average sends weights, which need full precision; "
+    "choose --parameter-codec fp32 or --parameters sum"
+)
 LARGEST = 1e30  # of a rate: Adam divides its first step by 0.1, and float32 ends at 3.4e38
 SEEDS = 2**64  # torch takes so many
 FREE = {"may_change": True}  # a resumed run may set it anew (see `sancus.config.settings`)
@@ -42,8 +47,10 @@ class TrainingSettings:
     """Train on the subgraph of the training nodes alone; evaluate on the whole graph."""
     parameters: Parameters = "sum"
     """How ranks keep equal weights: sum of the gradients, or average after a step of each rank's own."""
+    parameter_codec: str = EXACT
+    """Bits of the sum of gradients: fp32, int8, int4, int2, int1, or low-rank:rank=4,bits=8 (PowerSGD)."""
     schedule: str = "full"
-    """Which rows and layers run when: full, one step an epoch over the whole graph."""
+    """Which rows and layers run when: full, the whole graph in one step; minibatch (--batch-size)."""
     lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
     """How the learning rate falls from --lr to 0 over the epochs; constant: not at all."""
     warmup: int = 0
@@ -83,6 +90,8 @@ class TrainingSettings:
                 raise UserError(f"--{flag} {value}: must be a number that is not negative")
             if value > LARGEST:
                 raise UserError(f"--{flag} {value:g}: must be at most {LARGEST:g}; steps would not be finite")
+        if self.parameters == "average" and self.parameter_codec != EXACT:
+            raise UserError(AVERAGE_IN_FULL)
         if not 0.0 <= self.label_rate < 1.0:
             raise UserError(f"--label-rate {self.label_rate}: must be at least 0 and below 1")
 

@@ -45,6 +45,14 @@ class Task(Protocol):
         """
         ...
 
+    def restricted(self, rows: torch.Tensor, share: float = 1.0) -> Task:
+        """The same question about some of the own rows `[k]`, which are then all there are.
+
+        Its loss is their share of the same global mean, so that the shares of disjoint rows add up; or of the
+        mean over a batch that is a `share` of the training nodes.
+        """
+        ...
+
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """What `logits [n, C]` say of each row: its class `[n]`, or which labels hold `[n, C]`."""
         ...

@@ -21,8 +21,8 @@ from sancus.training.consensus import UNMEASURED, Consensus, Record, Statement, 
 from sancus.training.evaluation import Best, Evaluation
 from sancus.training.full import FullBatch
 from sancus.training.optimizer import make_optimizer, set_learning_rate
-from sancus.training.parameter_sync import SYNCS
-from sancus.training.schedule import Schedule, Work
+from sancus.training.parameter_sync import SYNCS, make_parameter_codec
+from sancus.training.schedule import Schedule, Site, Work
 from sancus.training.settings import TrainingSettings
 from sancus.training.step import Step
 from sancus.training.task import SPLITS, Task
@@ -43,17 +43,17 @@ class Trainer:
         *,
         schedule: Schedule | None = None,
         mesh: Mesh | None = None,
+        site: Site | None = None,
     ) -> None:
         """`evaluation` is what scores are taken on, where that is another graph than the training's.
 
         `schedule` is the full batch where none is given; `mesh` says which ranks are parts, replicas and all:
-        without one they are the ranks of the exchange.
+        without one they are the ranks of the exchange. `site` is for schedules that need more than those.
         """
         self.model = model
         self.exchange = exchange
         self.task = task
         self.settings = settings
-        self.evaluation = evaluation or Evaluation(exchange, task)
         self.optimizer = make_optimizer(model, settings)
         self.next_epoch = 0
         self.best = Best()
@@ -62,11 +62,17 @@ class Trainer:
         self.figures: dict[str, float] = {}  # of this rank alone, in the last epoch
         mesh = mesh or Mesh(exchange.group, Layout(parts=exchange.group.size))
         health = exchange.crossing.health
-        self.sync = SYNCS[settings.parameters](mesh.group("replicas"), health)
-        step = Step(model, self.optimizer, self.sync)
-        self._schedule = schedule or FullBatch()
-        self._work = Work(exchange, task, step, mesh)
-        self._consensus = Consensus(mesh.group("all"), health, next(model.parameters()).device)
+        codec = make_parameter_codec(settings.parameter_codec)
+        self.sync = SYNCS[settings.parameters](mesh.group("replicas"), health, codec, settings.seed)
+        step = Step(model, self.optimizer, self.sync, exchange.group, health)
+        self.schedule = schedule or FullBatch()
+        whole = evaluation or Evaluation(exchange, task)
+        self._work = Work(exchange, task, step, mesh, whole, site)
+        self.evaluation = self.schedule.prepare(self._work)
+        device = next(model.parameters()).device
+        self._consensus = Consensus(
+            mesh.group("all"), health, device, self.schedule.measures, mesh.layout.sets("replicas")
+        )
         self._totals: dict[str, float] = {}  # of the ledger when the last epoch ended
 
     def run(self, after_epoch: Callable[[Record], None] = lambda record: None) -> None:
@@ -85,7 +91,7 @@ class Trainer:
             last = epoch + 1 == self.settings.epochs
             evaluated = last or (epoch + 1) % self.settings.eval_every == 0
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
-            self.figures = self._figures_of_epoch(loss) | measured(lap)
+            self.figures = self._figures_of_epoch(loss) | measured(lap) | self.schedule.figures()
             record = self._agree(epoch, score, evaluated=evaluated)
             if evaluated:
                 self.best = self.best.better(epoch, record["val"], record["test"], self.model)
@@ -96,7 +102,7 @@ class Trainer:
     def train_epoch(self, epoch: int) -> float:
         """All updates of one epoch; this rank's share of the loss."""
         set_learning_rate(self.optimizer, self.settings.learning_rate(epoch))
-        return self._schedule.train_epoch(epoch, self._work)
+        return self.schedule.train_epoch(epoch, self._work)
 
     def evaluate(self) -> torch.Tensor:
         """This rank's score fractions `[3, 2]` of a fresh, exact pass.
@@ -124,13 +130,14 @@ class Trainer:
         statements = self._consensus.reach(mine)
         self.figures |= split_of_rank(self.figures, [one.figures for one in statements])
         self.stopped_by = max(one.signal for one in statements)
-        record = combine(statements, evaluated=evaluated) | {
+        measures = self.schedule.measures
+        record = combine(statements, evaluated=evaluated, measures=measures) | {
             "epoch": epoch,
             "sends": crossed.sends,
             "skips": crossed.skips,
             "max_age": crossed.max_age,
         }
-        return {name: record[name] for name in METRICS}
+        return {name: record[name] for name in (*METRICS, *(metric.name for metric in measures))}
 
     def _figures_of_epoch(self, loss: float) -> dict[str, float]:
         """What only this rank knows of the epoch that just ended."""
@@ -138,8 +145,10 @@ class Trainer:
         totals: dict[str, float] = {
             "wire_bytes": ledger.wire_of("payload"),
             "raw_bytes": sum(ledger.raw.values()),
+            "boundary_bytes": ledger.wire_of("boundary"),
             "agreement_bytes": ledger.wire_of("agreement"),
             "parameter_bytes": ledger.wire_of("parameter"),
+            "raw_parameter_bytes": ledger.raw_parameters,
             "evaluation_bytes": ledger.wire_of("evaluation"),
             "saved_bytes": sum(ledger.saved.values()),
         }

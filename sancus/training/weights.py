@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import xxhash
@@ -19,15 +20,16 @@ def checksum(model: nn.Module) -> int:
     return digest.intdigest()
 
 
-def compare(checksums: list[int], epoch: int) -> None:
-    """Name a rank whose weights are not those of most ranks (of rank 0, where there is no majority)."""
-    (usual, count), *_ = Counter(checksums).most_common(1)
+def compare(checksums: Mapping[int, int], epoch: int) -> None:
+    """Name a rank whose weights are not those of most ranks (of the first, where there is no majority)."""
+    (usual, count), *_ = Counter(checksums.values()).most_common(1)
     if count == len(checksums):
         return
-    usual = usual if 2 * count > len(checksums) else checksums[0]
-    odd = [rank for rank, own in enumerate(checksums) if own != usual]
+    usual = usual if 2 * count > len(checksums) else checksums[min(checksums)]
+    odd = [rank for rank, own in checksums.items() if own != usual]
+    same = next(rank for rank, own in checksums.items() if own == usual)
     raise DisagreementError(
-        f"rank {odd[0]} has other weights than rank {checksums.index(usual)} after epoch {epoch}"
+        f"rank {odd[0]} has other weights than rank {same} after epoch {epoch}"
         f"{f' (and {len(odd) - 1} more ranks)' if len(odd) > 1 else ''}; "
         "look at what a model or a plug-in does differently on a rank, and at that machine's memory"
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sancus.watch.board import Board
-from sancus.watch.process import STATES, state_of
+from sancus.watch.proc import STATES, state_of
 from sancus.watch.status import Status
 
 SILENT_SECONDS = 2.5  # without a beat, of which there is one a second

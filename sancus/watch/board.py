@@ -96,7 +96,10 @@ class Board:
     """The statuses of all ranks, and for how long each has posted nothing new."""
 
     def __init__(self, notes: Notes, size: int, host: str = "", since: float = 0.0) -> None:
-        """Statuses posted on `host` before the time `since` are an earlier run's, and are ignored."""
+        """Statuses posted on `host` before the time `since` are an earlier run's, and are ignored.
+
+        So are those of a time that has not come yet: `host` was started anew since.
+        """
         self._notes = notes
         self._size = size
         self._host = host
@@ -110,7 +113,7 @@ class Board:
     def post(self, status: Status) -> None:
         """Publish a status, with the time and the count of its posts."""
         status.beat += 1
-        status.posted = time.time()
+        status.posted = time.monotonic()
         self._notes.put(_name(status.rank), status.to_bytes())
 
     def read(self) -> dict[int, Status]:
@@ -119,7 +122,7 @@ class Board:
         for rank in range(self._size):
             content = self._notes.get(_name(rank))
             status = Status.from_bytes(content) if content is not None else None
-            if status is not None and not (status.host == self._host and status.posted < self._since):
+            if status is not None and not self._is_earlier(status):
                 live = self._notes.get_live(_name(rank)) if isinstance(self._notes, LiveNotes) else None
                 if live is not None and len(live) == LIVE.size:
                     status.read_live(live)
@@ -128,10 +131,14 @@ class Board:
                     self._last[rank] = (status.beat, time.monotonic())
         return statuses
 
+    def _is_earlier(self, status: Status) -> bool:
+        """Whether an earlier run has left this status."""
+        return status.host == self._host and not self._since <= status.posted <= time.monotonic()
+
     def silence(self, status: Status, host: str) -> float:
         """Seconds since a rank last posted; on another host since this reader saw it post."""
         if status.host == host:
-            return max(0.0, time.time() - status.posted)
+            return max(0.0, time.monotonic() - status.posted)
         return time.monotonic() - self._last[status.rank][1]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from sancus.watch.board import Board, FileNotes
-from sancus.watch.process import state_of
+from sancus.watch.proc import state_of
 from sancus.watch.status import Status
 
 LOOK_SECONDS = 0.2  # between looks for ranks that have not posted yet

@@ -15,21 +15,22 @@ NONE = -1
 
 @dataclass
 class Status:
-    """What one rank does at one moment. Times are of its host's clock: only readers there compare them."""
+    """What one rank does at one moment. Times are of its host's monotonic clock, which all
+    processes there share and nobody sets: only readers there compare them."""
 
     rank: int
     host: str
     pid: int
     birth: int = 0  # ticks of the host's clock at which the process began: tells it from a later one
     beat: int = 0  # how often it was posted
-    posted: float = 0.0  # time.time() of that
+    posted: float = 0.0  # time.monotonic() of that
     epoch: int = -1  # before the first
     number: int = 0  # of the last collective that it started
     what: str = ""  # that collective
     layer: int | None = None  # and the stream that it was for
     direction: str | None = None
     awaited: int | None = None  # the collective for which it waits; None: it computes
-    since: float = 0.0  # time.time() when it began to compute, or to wait
+    since: float = 0.0  # time.monotonic() when it began to compute, or to wait
     ending: Ending = ""  # error: it failed; lost: it lost the others
     error: str = ""  # why, in a line
 

@@ -24,7 +24,7 @@ from sancus.comm.observer import Observer
 from sancus.watch.blame import SILENT_SECONDS, Suspect, describe, find_suspects
 from sancus.watch.board import FileNotes
 from sancus.watch.poster import BEAT_SECONDS, Poster
-from sancus.watch.process import birth_of
+from sancus.watch.proc import birth_of
 from sancus.watch.status import Status
 
 EXPLAIN_SECONDS = 4.0  # until a failed collective is explained by what the others post, or do not post
@@ -41,7 +41,7 @@ class Watch(Observer):
 
     def __init__(self, rank: int, size: int, patience: float, say: Callable[[str], None]) -> None:
         self.status = Status(rank, socket.gethostname(), os.getpid(), birth_of(os.getpid()))
-        self.status.since = time.time()
+        self.status.since = time.monotonic()
         self._size = size
         self._patience = patience
         self._say = say
@@ -100,12 +100,12 @@ class Watch(Observer):
         self._poster.write()
 
     def waits(self, number: int) -> None:
-        self.status.since = time.time()
+        self.status.since = time.monotonic()
         self.status.awaited = number
         self._poster.write()
 
     def goes_on(self) -> None:
-        self.status.since = time.time()
+        self.status.since = time.monotonic()
         self.status.awaited = None
         self._poster.write()
 
@@ -138,7 +138,7 @@ class Watch(Observer):
         """Say for whom this rank waits, at growing intervals, and when that is over."""
         assert self._poster.board is not None
         status = self.status
-        awaited, seconds = status.awaited, time.time() - status.since
+        awaited, seconds = status.awaited, time.monotonic() - status.since
         if self._announcement is not None and awaited != self._announcement[1]:
             self._welcome()
         if awaited is None or seconds < self._next_words or status.ending:

@@ -55,6 +55,7 @@ def compare(data: str, flags: argparse.Namespace) -> None:
     for kernel in flags.kernels:
         config = Config(
             preset=flags.preset,
+            model=flags.model,
             factors=FactorSettings(**settings | {"kernel": kernel}),
             shape=ModelSettings(hidden=flags.hidden),
         )
@@ -70,7 +71,10 @@ def compare(data: str, flags: argparse.Namespace) -> None:
             if epoch:
                 epochs[kernel].append(seconds)
                 shares[kernel].append(sum(products) / seconds)
-    print(f"\n{data}, {flags.preset}, hidden {flags.hidden}, {flags.threads} threads, {flags.clock} time")
+    print(
+        f"\n{data}, {flags.model}, {flags.preset}, hidden {flags.hidden}, {flags.threads} threads, ", end=""
+    )
+    print(f"{flags.clock} time")
     first = epochs[flags.kernels[0]]
     for kernel, times in epochs.items():
         gain = statistics.median(a / b for a, b in zip(first, times, strict=True))
@@ -87,6 +91,7 @@ def main() -> None:
     )
     parser.add_argument("data", nargs="+", help="as for `sancus train`")
     parser.add_argument("--preset", choices=["exact", "cagnet"], default="exact")
+    parser.add_argument("--model", default="gcn")
     parser.add_argument("--hidden", type=int, default=ModelSettings().hidden)
     parser.add_argument("--kernels", nargs="+", default=["torch", "native"])
     parser.add_argument("--epochs", type=int, default=10)

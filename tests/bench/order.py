@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.datasets.open import open_graph
-from sancus.graphs.order import RowOrder, block_order, hit_rate, permute
+from sancus.graphs.row_order import RowOrder, block_order, hit_rate, permute
 from sancus.partitioners.metis import Metis
 from tests.bench.cases import Run, products
 from tests.bench.table import interleaved

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sancus.api import settings
+from sancus.config.resolve import make_config
 from sancus.graphs.shards import open_shard
 from sancus.runs import build
 from sancus.shards.cache import prepare
@@ -28,7 +28,7 @@ class Ranks:
     """Two trainers of one configuration, one thread each."""
 
     def __init__(self, **flags: Any) -> None:
-        config = settings(**{"hidden": 128, "broadcast": "library"} | flags)
+        config = make_config(**{"hidden": 128, "broadcast": "library"} | flags)
         board, folder = Board(SIZE), shards()
         groups = [thread_group(rank, SIZE, board) for rank in range(SIZE)]
         self._pool = ThreadPoolExecutor(SIZE, initializer=torch.set_num_threads, initargs=(1,))

@@ -41,15 +41,19 @@ def _spread(seconds: list[float]) -> str:
     return ", ".join(f"{figure:.2g}" for figure in figures) if len(seconds) > 1 else f"{seconds[0]:.2g}"
 
 
-def write_table(lines: list[str], document: Path) -> None:
-    """Put the table between the marks."""
-    before, _, rest = document.read_text().partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    assert mark, f"{document} has no place for the table: {BEGIN} … {END}"
-    where = f"`make faults` on {cpu_name()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}:"
-    table = "\n".join([BEGIN, "", where, "", *HEAD, *rows(lines), "", END])
-    document.write_text(f"{before}{table}{after}")
+def where_and_when(command: str) -> str:
+    """The first line of what a command writes: the machine, and the day."""
+    return f"`{command}` on {cpu_name()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}:"
+
+
+def put_between(document: Path, begin: str, end: str, lines: list[str]) -> None:
+    """Put lines between two marks of a document, which keeps everything else."""
+    before, _, rest = document.read_text().partition(begin)
+    _, mark, after = rest.partition(end)
+    assert mark, f"{document} has no place for it: {begin} … {end}"
+    document.write_text("\n".join([f"{before}{begin}", "", *lines, "", f"{end}{after}"]))
 
 
 if __name__ == "__main__":
-    write_table(Path(sys.argv[1]).read_text().splitlines(), Path(sys.argv[2]))
+    found = rows(Path(sys.argv[1]).read_text().splitlines())
+    put_between(Path(sys.argv[2]), BEGIN, END, [where_and_when("make faults"), "", *HEAD, *found])

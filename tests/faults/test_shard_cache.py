@@ -17,7 +17,7 @@ from sancus.graphs.graph import Graph
 from sancus.graphs.shards import FORMAT, UnusableShardsError
 from sancus.shards import cache, lock
 from sancus.shards.cache import Shards, Telling, prepare, prepare_graph
-from sancus.watch.process import condition_of
+from sancus.watch.proc import condition_of
 from tests.faults.record import record
 from tests.faults.sessions import GRAPH, assert_same
 from tests.faults.test_machine import wait_until

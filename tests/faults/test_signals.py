@@ -50,6 +50,7 @@ def cases() -> Iterator[object]:
         yield pytest.param(how, number, marks=marks, id=f"{how}-{number.name}")
 
 
+@pytest.mark.usefixtures("hangups_count")
 @pytest.mark.parametrize(("how", "number"), list(cases()))
 def test_a_signal_saves_the_work(
     how: str, number: signal.Signals, whole: dict[str, Path], tmp_path: Path

@@ -5,6 +5,9 @@
 
 A `Result` prints as the whole story, so a failed assertion shows it. Every command runs in a session of its
 own; at the deadline that session is killed, and nothing else. All commands of a test run share one cache.
+
+Importing torch takes longer than most commands work. So `run` has a command as a fork of a server that has
+imported it, unless another program starts it, or a test says `fresh`; `started` always starts Python anew.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sancus.launch.process import follow_parent
+from tests.helpers import processes
 
 TOP = Path(__file__).parents[2]
 TIMEOUT = 800.0  # for what hangs; a busy machine may take its time
@@ -58,10 +62,27 @@ def run(
     timeout: float = TIMEOUT,
     cwd: Path | None = None,
     prefix: Sequence[str] = (),
+    fresh: bool = False,
 ) -> Result:
-    """`sancus args` until it ends; code 124 says that it had to be killed at the deadline."""
+    """`sancus args` until it ends; code 124 says that it had to be killed at the deadline.
+
+    `fresh` is for what happens while Python starts, and until a command is the launcher of its ranks.
+    """
+    if not (fresh or prefix or launcher in ("torchrun", "mpiexec")):
+        assert env is None or "PYTHONPATH" not in env, "only a fresh process heeds it"
+        return _forked(_words([str(arg) for arg in args], launcher, ranks), environment(env), cwd, timeout)
     with started(*args, launcher=launcher, ranks=ranks, env=env, cwd=cwd, prefix=prefix) as process:
         return process.finish(timeout)
+
+
+def _forked(argv: list[str], env: Mapping[str, str], cwd: Path | None, timeout: float) -> Result:
+    with tempfile.TemporaryDirectory(prefix="sancus-test-") as folder:
+        files = [Path(folder) / name for name in ("stdout", "stderr")]
+        begun = time.monotonic()
+        code = processes.run_command(argv, env, cwd or home(), *files, timeout)
+        out, err = (file.read_text(errors="replace") for file in files)
+        ended = code if isinstance(code, int) else 124
+        return Result(shlex.join(["sancus", *argv]), ended, out, err, time.monotonic() - begun)
 
 
 def _prepare_child() -> None:
@@ -193,12 +214,14 @@ def read_run(directory: Path) -> dict[str, Any]:
 
 
 def _command(args: list[str], launcher: Launcher | None, ranks: int, options: Sequence[str]) -> list[str]:
-    module = ["-m", "sancus", *args]
+    module = ["-m", "sancus", *_words(args, launcher, ranks)]
     if launcher == "torchrun":
         endpoint = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
         return [program("torchrun"), *endpoint, *options, "--nproc-per-node", str(ranks), *module]
     if launcher == "mpiexec":
         return [program("mpiexec"), "-n", str(ranks), sys.executable, *module]
-    if launcher == "local":
-        module += ["--ranks", str(ranks)]
     return [sys.executable, *module]
+
+
+def _words(args: list[str], launcher: Launcher | None, ranks: int) -> list[str]:
+    return [*args, "--ranks", str(ranks)] if launcher == "local" else args

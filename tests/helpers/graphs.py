@@ -72,12 +72,12 @@ def with_train_nodes(graph: Graph, nodes: list[int]) -> Graph:
     )
 
 
-def shards_of(graph: Graph, how: str, parts: int, folder: Path) -> Path:
-    """Shards by a partitioner, or `with-empty-block`: the last rank owns nothing."""
+def shards_of(graph: Graph, how: str, parts: int, folder: Path, chunks: int = 1) -> Path:
+    """Shards by a partitioner, or `with-empty-block`: the last rank owns nothing; sorted by chunk."""
     if how == "with-empty-block":
         assignment = np.arange(graph.nodes, dtype=np.int64) % max(1, parts - 1)
     else:
         assignment = build("partitioner", PARTITIONERS, how).assign(graph.adjacency, parts)
-    target = folder / f"{how}-{parts}"
-    write_shards(graph, assignment, parts, how, target)
+    target = folder / (f"{how}-{parts}" if chunks == 1 else f"{how}-{parts}-{chunks}")
+    write_shards(graph, assignment, parts, how, target, chunks=chunks)
     return target

@@ -1,7 +1,7 @@
 """What mpiexec starts in place of a rank: a few modules of Python, and no torch.
 
-It hands its environment, its output and its line to mpiexec over to a fork of the rank server
-(`tests/helpers/rank_server.py`), which becomes the rank, and ends as that ends. So torch is imported once a
+It hands its environment, its output and its line to mpiexec over to a fork of the server of MPI's ranks
+(`tests/helpers/mpi_server.py`), which becomes the rank, and ends as that ends. So torch is imported once a
 test run, not once a rank of MPI.
 """
 

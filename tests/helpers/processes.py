@@ -5,7 +5,8 @@
 calls `sums(transport, seed=1)` in three processes and returns what each returned, by rank. A failure shows
 every rank's exit code and traceback. Ranks meet through a file in a temporary folder: no port, no name is
 fixed, and only processes that were started here are ever killed. Ranks are forks of one server for gloo and
-one for MPI, so that torch is imported once. Every worker of pytest-xdist has servers of its own.
+one for MPI, so that torch is imported once; so are commands (`tests/helpers/command.py`). Every worker of
+pytest-xdist has servers of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,19 @@ def run_ranks(
 def _run_forked(function: str, folder: Path, ranks: int, timeout: float) -> list[int | str]:
     """Exit codes by rank, of forks of the server."""
     request = {"function": function, "folder": str(folder), "ranks": ranks, "timeout": timeout}
-    request |= {"env": dict(os.environ) | ENVIRONMENT}
+    return _ask(request | {"env": dict(os.environ) | ENVIRONMENT})
+
+
+def run_command(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, out: Path, err: Path, timeout: float
+) -> int | str:
+    """The exit code of `sancus argv` in a fork of the server, or why it has none; its output is in files."""
+    streams = {"out": str(out), "err": str(err)}
+    (code,) = _ask(streams | {"argv": argv, "env": dict(env), "cwd": str(cwd), "timeout": timeout})
+    return code
+
+
+def _ask(request: Mapping[str, Any]) -> list[int | str]:
     server = _server()
     assert server.stdin is not None and server.stdout is not None
     server.stdin.write(json.dumps(request) + "\n")

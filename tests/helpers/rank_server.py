@@ -1,11 +1,12 @@
-"""Forks ranks of gloo for `tests.helpers.processes.run_ranks`: torch is imported once, not once a rank.
+"""Forks ranks of gloo and commands of `sancus`: torch is imported once, not once a rank or a command.
 
-Reads one request a line as JSON on stdin, and answers with the exit codes by rank. What still runs at a
-request's deadline is killed, with its whole session.
+Reads one request a line as JSON on stdin, for `tests.helpers.processes`, and answers with the exit codes of
+its forks. What still runs at a request's deadline is killed, and nothing of a command outlives it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sancus.cli import app
 from sancus.cli.warm import warm_up
-from sancus.launch.process import follow_parent
+from sancus.launch.process import WARM, follow_parent, fork, run_command
 from tests.helpers import rank_entry
 
 POLL_SECONDS = 0.005
@@ -26,8 +28,14 @@ def main() -> None:
     warm_up()
     for line in sys.stdin:
         request = json.loads(line)
-        children = [_fork(request, rank) for rank in range(request["ranks"])]
-        print(json.dumps(_codes(children, request["timeout"])), flush=True)
+        if "argv" in request:
+            child = fork() or _be_command(request)
+            codes = _codes([child], request["timeout"])
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        else:
+            codes = _codes([_fork(request, rank) for rank in range(request["ranks"])], request["timeout"])
+        print(json.dumps(codes), flush=True)
 
 
 def _fork(request: dict[str, Any], rank: int) -> int:
@@ -40,18 +48,38 @@ def _fork(request: dict[str, Any], rank: int) -> int:
 def _be(request: dict[str, Any], rank: int) -> NoReturn:
     """In the fork: be that rank until its end."""
     try:
-        os.setsid()
-        os.environ |= request["env"] | {"RANK": str(rank), "WORLD_SIZE": str(request["ranks"])}
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         output = os.open(Path(request["folder"]) / f"output-{rank}", os.O_WRONLY | os.O_CREAT)
-        for number in (1, 2):
-            os.dup2(output, number)
+        _settle(request["env"] | {"RANK": str(rank), "WORLD_SIZE": str(request["ranks"])}, output, output)
         rank_entry.work(request["function"], Path(request["folder"]), "gloo", request["timeout"] / 2)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:
         os._exit(1)
+
+
+def _be_command(request: dict[str, Any]) -> NoReturn:
+    """In the fork: be `sancus ARGV` until its end, as `python -m sancus ARGV` in that folder would be."""
+    try:
+        follow_parent()
+        out, err = (os.open(request[name], os.O_WRONLY | os.O_CREAT) for name in ("out", "err"))
+        _settle(request["env"] | {WARM: "1"}, out, err)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.chdir(request["cwd"])
+        sys.path[:1] = [request["cwd"], *request["env"]["PYTHONPATH"].split(os.pathsep)]
+    except BaseException:
+        os._exit(1)
+    run_command(app.main, request["argv"])
+
+
+def _settle(env: dict[str, str], out: int, err: int) -> None:
+    """A session, an environment and streams of its own."""
+    os.setsid()
+    os.environ.clear()
+    os.environ |= env
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
 
 
 def _codes(children: list[int], timeout: float) -> list[int | str]:

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from sancus.datasets.open import open_graph
+from sancus.launch.proxy import KILLED, PROXY
 from sancus.metrics.declared import METRICS
 from sancus.runs.checkpoints import names
+from sancus.watch.proc import name_of
 from tests.helpers.command import Launcher, losses, metrics, read_run, run, started
-from tests.helpers.strike import LONG, SOON, strike
+from tests.helpers.strike import LONG, SOON, assert_all_gone, children_of, strike
 
 NODES, FEATURES, CLASSES, HIDDEN, LAYERS, EPOCHS = 301, 12, 4, 8, 3, 10
 GRAPH = f"synthetic:nodes={NODES},features={FEATURES},classes={CLASSES},degree=6"
@@ -34,7 +36,9 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     """Trains once for every set of arguments, and gives the run's directory."""
     folder, runs = tmp_path_factory.mktemp("runs"), dict[tuple[object, ...], Path]()
 
-    def train(*flags: str, epochs: int = EPOCHS, launcher: Launcher = "local", ranks: int = 3) -> Path:
+    def train(
+        *flags: str, epochs: int = EPOCHS, launcher: Launcher = "local", ranks: int = 3, fresh: bool = False
+    ) -> Path:
         key = (*flags, epochs, launcher, ranks)
         if key not in runs:
             out = folder / str(len(runs))
@@ -50,7 +54,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
                 "--out",
                 out,
             )
-            result = run("train", GRAPH, *asked, launcher=launcher, ranks=ranks)
+            result = run("train", GRAPH, *asked, launcher=launcher, ranks=ranks, fresh=fresh)
             assert result.code == 0, result
             assert not result.err or launcher != "local", result
             runs[key] = out
@@ -69,6 +73,7 @@ def assert_same_training(one: Path, other: Path) -> None:
 @pytest.mark.parametrize(
     ("launcher", "flags", "backend"),
     [
+        ("local", ("--backend", "gloo"), "gloo"),
         ("torchrun", (), "gloo"),
         pytest.param("mpiexec", (), "mpi", marks=pytest.mark.mpi),
         pytest.param("local", ("--backend", "mpi"), "mpi", marks=pytest.mark.mpi),
@@ -77,7 +82,7 @@ def assert_same_training(one: Path, other: Path) -> None:
 def test_launchers_give_the_same_numbers(
     launcher: Launcher, flags: tuple[str, ...], backend: str, train: Train
 ) -> None:
-    ours, theirs = train(), train(*flags, launcher=launcher)
+    ours, theirs = train(), train(*flags, launcher=launcher, fresh=True)
     assert_same_training(ours, theirs)
     assert read_run(theirs)["hardware"]["backend"] == backend
     assert read_run(theirs)["hardware"]["ranks"] == 3
@@ -110,7 +115,7 @@ def test_a_run_is_complete(train: Train) -> None:
     directory, ranks = train(), 3
     written = read_run(directory)
     expected = {
-        "config": {"data", "preset", "factors", "model", "shape", "training", "launch", "output"},
+        "config": {"data", "preset", "factors", "model", "shape", "training", "sampling", "launch", "output"},
         "versions": {"python", "sancus", "torch", "numpy", "scipy"},
         "hardware": {"host", "cpu", "cores", "memory_bytes", "device", "ranks", "threads", "backend"},
         "graph": {"nodes", "edges", "features", "classes", "train", "val", "test"},
@@ -274,6 +279,20 @@ def test_a_killed_rank_ends_all_under_mpi(tmp_path: Path) -> None:
     assert re.search(r"sancus: rank 1 was killed; it was last .*; all ranks were ended\n$", result.err), (
         result
     )
+
+
+@pytest.mark.mpi
+def test_a_killed_proxy_of_mpi_ends_all(tmp_path: Path) -> None:
+    """mpiexec does not notice it, and would wait for ever for ranks that nobody hears any more."""
+    flags = (*LONG, "--backend", "mpi", "--out", tmp_path / "run")
+    with started(*flags, launcher="local", ranks=2) as process:
+        process.wait_for(tmp_path / "run" / "metrics.jsonl", '"epoch": 3')
+        below = children_of(process.pid)
+        os.kill(next(pid for pid in below if name_of(pid) == PROXY), signal.SIGKILL)
+        result = process.finish(SOON)
+        assert_all_gone(below)
+    assert result.code == 1, result
+    assert result.err.endswith(f"sancus: {KILLED}; all ranks were ended\n"), result
 
 
 def test_a_killed_rank_ends_all_under_torchrun(tmp_path: Path) -> None:

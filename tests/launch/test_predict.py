@@ -39,7 +39,7 @@ def test_predictions_do_not_depend_on_the_ranks(finished: Path, tmp_path: Path) 
     result = run("predict", finished, "--out", tmp_path / "3.npz", launcher="local", ranks=3)
     assert result.code == 0, result
     assert "200 nodes: embeddings, logits, predictions" in result.out
-    predict(finished, out=tmp_path / "1.npz")
+    predict(finished, out=tmp_path / "1.npz", ranks=1)
     with np.load(tmp_path / "1.npz") as alone, np.load(tmp_path / "3.npz") as together:
         assert alone["embeddings"].shape == (200, 8)
         for name in ("embeddings", "logits", "predictions"):
@@ -49,7 +49,7 @@ def test_predictions_do_not_depend_on_the_ranks(finished: Path, tmp_path: Path) 
 
 
 def test_evaluate_repeats_the_score_of_the_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(finished)
+    evaluate(finished, ranks=1)
     best = read_run(finished)["result"]
     assert f"val {best['val']:.4f}  test {best['test']:.4f}" in capsys.readouterr().out
 
@@ -60,4 +60,4 @@ def test_a_mistake_is_one_line(finished: Path) -> None:
     with pytest.raises(UserError, match="nowhere holds no finished run; give the --out directory of one"):
         evaluate(Path("nowhere"))
     with pytest.raises(UserError, match=r"do not fit this graph: layers.0.* features and classes must be"):
-        evaluate(finished, data=f"{DATA},features=9")
+        evaluate(finished, data=f"{DATA},features=9", ranks=1)

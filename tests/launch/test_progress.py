@@ -120,7 +120,8 @@ def test_a_tracker_that_is_not_installed_is_a_mistake(tmp_path: Path) -> None:
     (blocked / "sitecustomize.py").write_text("import sys\nsys.modules['tensorboard'] = None\n")
     path = f"{blocked}{os.pathsep}{environment()['PYTHONPATH']}"
     out = tmp_path / "run"
-    result = run("train", DATA, *FLAGS, "--track", "tensorboard", "--out", out, env={"PYTHONPATH": path})
+    flags = (*FLAGS, "--track", "tensorboard", "--out", out)
+    result = run("train", DATA, *flags, env={"PYTHONPATH": path}, fresh=True)
     assert result.code == 2 and "pip install 'sancus[tensorboard]'" in result.err, result
     assert len(result.err.splitlines()) == 1 and not out.exists(), result
 

@@ -19,7 +19,7 @@ def test_the_walk_returns_to_no_module() -> None:
     own walk.
     """
     flags = ["--ranks", "2", "--epochs", "1", "--model", "tests.launch.plugins:NamesItsCallers"]
-    result = run("train", GRAPH, *flags)
+    result = run("train", GRAPH, *flags, fresh=True)
     assert result.code == 0, result
     (line,) = [line for line in result.out.splitlines() if line.startswith("callers ")]
     calls = [module for module in line.split()[1:] if module.startswith("sancus.")]

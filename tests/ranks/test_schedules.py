@@ -23,6 +23,7 @@ from tests.helpers.processes import run_ranks
 
 GRAPH = "synthetic:nodes=120,features=8,classes=3,degree=6,seed=2"
 TWO_COPIES = "tests.helpers.toy_schedules:TwoCopies"
+THIRDS = "tests.helpers.toy_schedules:Thirds:shares=4"
 EPOCHS = 3
 
 
@@ -85,6 +86,39 @@ def test_a_schedule_of_ones_own_is_a_flag(tmp_path: Path) -> None:
         assert scores.code == 0 and "test" in scores.out, scores
     odd = run("train", *flags, "--schedule", TWO_COPIES, launcher="local", ranks=3)
     assert odd.code == 2 and "need an even number of ranks" in odd.err, odd
+
+
+def test_a_schedule_prepares_remembers_measures_and_describes(tmp_path: Path) -> None:
+    flags = (GRAPH, "--dtype", "float64", "--preset", "exact", "--quiet", "--hidden", "8", "--lr", "0.05")
+    full, thirds = tmp_path / "full", tmp_path / "thirds"
+    runs = [
+        run("train", *flags, "--epochs", "4", "--out", full, launcher="local", ranks=2),
+        run(
+            "train", *flags, "--epochs", "2", "--out", thirds, "--schedule", THIRDS, launcher="local", ranks=2
+        ),
+        run("train", "--resume", thirds, "--epochs", "4", "--quiet", launcher="local", ranks=2),
+    ]
+    assert [one.code for one in runs] == [0, 0, 0], runs
+    assert losses(thirds) == pytest.approx(losses(full), rel=1e-12)
+    lines = [json.loads(line) for line in (thirds / "metrics.jsonl").read_text().splitlines()]
+    assert [line["toy_shares"] for line in lines] == [2 * 4] * 4, "four shares on each of two ranks"
+    assert json.loads((thirds / "run.json").read_text())["schedule"] == {"epochs": 4, "lr": 0.05}
+    assert json.loads((full / "run.json").read_text())["schedule"] == {}
+    assert "toy_shares" not in json.loads((full / "metrics.jsonl").read_text().splitlines()[0])
+    shown = run("report", thirds)
+    assert shown.code == 0, shown
+
+
+def test_a_schedule_that_is_none_is_refused_before_a_rank_starts() -> None:
+    refused = run("train", GRAPH, "--schedule", "tests.helpers.toy_schedules:NoSchedule", "--ranks", "2")
+    assert refused.code == 2 and "has no method prepare" in refused.err, refused
+
+
+def test_labels_as_input_need_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANCUS_HOME", str(tmp_path))
+    folder = str(prepare(GRAPH, "random", 1).directory)
+    with pytest.raises(UserError, match="--label-rate needs all rows in one step"):
+        train(Group(Alone()), folder, "gcn", {"schedule": THIRDS, "label_rate": 0.5})
 
 
 def test_the_layout_says_how_many_parts_are_cut() -> None:

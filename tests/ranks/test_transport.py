@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,8 @@ def walk(group: Group) -> dict[str, Any]:
     seen["bytes"] = broadcast_bytes(group, b"abc" if rank == 0 else None, torch.device("cpu"))
     seen["wire"] = {p: group.ledger.wire_of(p) for p in ("payload", "parameter")}
     seen["sent"] = sum(counts) * 2 * 4 + (size - 1) * 3 * 2 * 4
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    seen["shared memory"] = {line.split(maxsplit=5)[-1] for line in maps if "/dev/shm/" in line}
     return seen
 
 
@@ -112,6 +115,9 @@ def test_collectives(backend: str, ranks: int) -> None:
         assert result["wire"]["payload"] == result["sent"]
         slices = -(-7 // ranks)
         assert result["wire"]["parameter"] == 2 * (ranks - 1) * slices * 8
+        named = [name for name in result["shared memory"] if not name.endswith(" (deleted)")]
+        assert not named, "what has a name is left behind where a rank is killed"
+        assert result["shared memory"] or backend != "mpi"
 
 
 @pytest.mark.parametrize("backend", HERE)

@@ -13,6 +13,7 @@ from sancus.config.papers import PAPERS
 from sancus.config.presets import PRESETS
 from sancus.errors import UserError
 from sancus.models import MODELS
+from sancus.parameters import PARAMETER_CODECS
 from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
 from sancus.staleness import POLICIES
@@ -23,6 +24,7 @@ TABLES: dict[str, Any] = {
     "plan": PLANS,
     "policy": POLICIES,
     "codec": CODECS,
+    "parameter-codec": PARAMETER_CODECS,
     "model": MODELS,
     "preset": PRESETS,
 }

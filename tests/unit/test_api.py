@@ -174,7 +174,7 @@ def on_a_rank(group: Group, home: str, **flags: Any) -> tuple[str, int]:
     mine = {name: value[group.rank] if isinstance(value, list) else value for name, value in flags.items()}
     with (
         mock.patch.dict("os.environ", {"SANCUS_HOME": home}),
-        mock.patch("sancus.api.detect", return_value=world),
+        mock.patch("sancus.programs.train.detect", return_value=world),
         mock.patch("sancus.runs.build.connect", return_value=group),
     ):
         try:

@@ -17,9 +17,9 @@ from sancus import api
 from sancus.comm.group import Group
 from sancus.config.settings import Config
 from sancus.graphs.graph import Graph
+from sancus.graphs.origin import Origin
 from sancus.models.gcn import GCN
 from sancus.models.settings import ModelSettings
-from sancus.runs import build
 from sancus.training.node_task import NodeTask
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads
@@ -35,6 +35,8 @@ def changed(graph: Graph, name: str) -> Graph:
         other = sp.csr_array(value)
         other.data = other.data.copy()
         other.data[0] += 1
+    elif name == "origin":
+        other = Origin(ids=np.array([f"node {i}" for i in range(graph.nodes)]))
     elif name == "name":
         other = value + "-2"
     elif name == "classes":
@@ -120,11 +122,10 @@ def test_logits_come_in_the_order_of_the_user(tmp_path: Path) -> None:
     graph = awkward_graph()
     folder = shards_of(graph, "random", 3, tmp_path)
 
-    def run(group: Group) -> torch.Tensor | None:
+    def run(group: Group) -> torch.Tensor:
         shard = open_own(folder, group)
         rows = torch.from_numpy(np.array(shard.nodes)).double()[:, None] * torch.tensor([1.0, -2.0])
-        return build.in_user_order(shard, group, rows)
+        return api.gather_rows(rows, shard, group)
 
-    first, *others = results(run_threads(3, run))
-    assert torch.equal(first, torch.arange(graph.nodes).double()[:, None] * torch.tensor([1.0, -2.0]))
-    assert others == [None, None]
+    for rows in results(run_threads(3, run)):
+        assert torch.equal(rows, torch.arange(graph.nodes).double()[:, None] * torch.tensor([1.0, -2.0]))

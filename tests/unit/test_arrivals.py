@@ -84,6 +84,7 @@ def test_a_rank_of_our_launcher_leaves_patience_to_it(now: list[float]) -> None:
     assert noted.received == signal.SIGINT
 
 
+@pytest.mark.usefixtures("hangups_count")
 @pytest.mark.parametrize("make", [Arrivals, Interrupt])
 def test_a_hangup_is_noted_unless_nohup_ignores_it(make: type[Arrivals | Interrupt]) -> None:
     noted = make()

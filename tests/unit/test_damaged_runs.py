@@ -137,14 +137,16 @@ def test_metrics_that_are_a_folder(finished: Path, tmp_path: Path) -> None:
 def compare_over(out: Path, finished: Path, metrics: bytes, run_json: bytes) -> list[dict[str, Any]]:
     """A comparison whose runs leave these files."""
 
-    def leave(arguments: Sequence[str]) -> int:
-        place = Path(arguments[arguments.index("--out") + 1])
+    comparison = Comparison(GRAPH, ["exact"], 1, out, ())
+
+    def leave(preset: str, seed: int) -> int:
+        place = comparison.directory(preset, seed)
         place.mkdir(parents=True)
         (place / "metrics.jsonl").write_bytes(metrics)
         (place / "run.json").write_bytes(run_json)
         return 0
 
-    return run_all(Comparison(GRAPH, ["exact"], 1, out, ()), leave, lambda line: None)
+    return run_all(comparison, leave, lambda line: None)
 
 
 def test_a_comparison_over_damaged_files_is_one_line(finished: Path, tmp_path: Path) -> None:

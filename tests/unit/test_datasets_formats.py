@@ -260,7 +260,12 @@ def test_what_a_format_holds_is_read_back(kind: str, tmp_path: Path) -> None:
 
 
 def test_every_reader_of_files_is_tested() -> None:
-    tested = {kind.split()[0] for kind in FORMATS} | {"synthetic", "pyg", "ogb"}
+    tested = {kind.split()[0] for kind in FORMATS} | {
+        "synthetic",
+        "pyg",
+        "ogb",
+        "nodes",
+    }  # nodes: test_node_tables.py
     assert tested == set(READERS)
 
 

@@ -193,7 +193,7 @@ CASES: list[tuple[str, str, Change, str]] = [
     ("edges", "edges.tsv", lines("0 1 2 3"), r"an edge is source, target, weight"),
     ("edges", "edges.tsv", lines("0 1 nan"), r"edges weight holds NaN"),
     ("edges", "edges.tsv", lines("0 1", "word 2"), r"line 2, column 1: 'word' is not a number"),
-    ("edges", "labels.csv", lines("0", "1"), r"labels has shape \[2, 1\]; it must be \[12"),
+    ("edges", "labels.csv", lines("0", "1"), r"labels\.csv: 2 labels for 12 nodes; a node without one"),
     ("edges", "labels.csv", lines(*["0,5", "0,4"]), r"labels names node 0 twice"),
     ("edges", "split.csv", lines(*["0"] * 11, "7"), r"split holds 7 for node 11; 0 is train"),
     ("mtx", "../graph.mtx", lines("%%MatrixMarket matrix array real general"), r"line 1 is not"),

@@ -24,7 +24,7 @@ from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.config.settings import Config, FactorSettings
 from sancus.exchange.agreement import Agreement
-from sancus.exchange.crossing import CrossingSettings
+from sancus.exchange.crossing import CrossingSettings, exact_use
 from sancus.exchange.decisions import UNUSED, Decisions
 from sancus.exchange.drift import DriftMeter
 from sancus.exchange.dropout import DropoutKey, drop_dense, drop_sparse
@@ -505,8 +505,12 @@ def test_every_use_has_the_number_of_the_next_collective(two_shards: Path) -> No
         crossing = exchange_of(group, two_shards, plan="halo").crossing
         group.begin_epoch(0)
         crossing.begin_epoch()
-        for uses in (crossing.repeat_use, crossing.once_use, crossing.stepwise_use):
-            use = uses(1)
+        for uses in (
+            lambda: exact_use(group, 1, "forward", "payload"),
+            lambda: crossing.once_use(1),
+            lambda: crossing.stepwise_use(1),
+        ):
+            use = uses()
             assert use is not None and use.sequence == group.number + 1
             group.all_gather(torch.zeros(1))
 

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from sancus.comm.group import Group
 from sancus.comm.ledger import Stream
 from sancus.config.settings import Config, FactorSettings
-from sancus.exchange.dropout import DropoutKey, drop_dense, edge_factors
+from sancus.exchange.dropout import DropoutKey, drop_dense, edge_mask
 from sancus.exchange.full_graph import FullGraph
-from sancus.exchange.order import OrderSetting, columns_that_cross, product_order
+from sancus.exchange.product_order import OrderSetting, columns_that_cross, product_order
 from sancus.exchange.volume import stream_columns
+from sancus.kernels.base import Csr
+from sancus.kernels.masks import EdgeMask
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.summed import Summed
+from sancus.kernels.torch_csr import TorchKernel
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
 from sancus.training.settings import TrainingSettings
@@ -115,15 +118,22 @@ def test_step_0_leaves_the_masks_of_a_full_batch_as_they_ever_were() -> None:
         "01001000",
         "00101110",
     ]
-    edges = edge_factors(nodes, nodes.flip(0), 3, 0.5, key, torch.float32) / 2
+    edges = _factors(edge_mask(nodes, nodes.flip(0), 3, 0.5, key)) / 2
     assert edges.tolist() == [[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 1]]
+
+
+def _factors(mask: EdgeMask) -> torch.Tensor:
+    """Of the edges between target k and source k, `[n, heads]`."""
+    size = len(mask.rows)
+    diagonal = Csr(torch.arange(size + 1), torch.arange(size), torch.ones(size), (size, size))
+    return mask.factors(SparseMatrix(diagonal, TorchKernel()))
 
 
 def test_another_step_draws_another_mask() -> None:
     nodes, h = torch.arange(500), torch.ones(500, 20)
     masks = [drop_dense(h, 0.5, nodes, DropoutKey(1, 0, 0, step)) != 0 for step in range(3)]
     edges = [
-        edge_factors(nodes, nodes.flip(0), 2, 0.5, DropoutKey(1, 0, 0, step), h.dtype) for step in range(3)
+        _factors(edge_mask(nodes, nodes.flip(0), 2, 0.5, DropoutKey(1, 0, 0, step))) for step in range(3)
     ]
     for first, second in ((0, 1), (1, 2), (0, 2)):
         assert (masks[first] == masks[second]).double().mean().item() == pytest.approx(0.5, abs=0.02)
@@ -171,12 +181,12 @@ def test_noise_tells_who_measures_drift(tmp_path: Path) -> None:
     def run(group: Group) -> list[bool]:
         exchange = exchange_of(group, folder, plan="halo")
         h = torch.ones(len(exchange.nodes), 2).double()
-        quiet = exchange.noise.drop(h, 0, 0.0) is h and exchange.noise.edge_factors(0, 0.0, 2) is None
+        quiet = exchange.noise.drop(h, 0, 0.0) is h and exchange.noise.edge_masks(0, 0.0, 2) is None
         noisy = [exchange.crossing.memory.drift.noisy]
         calls = [
             lambda: exchange.noise.drop(h, 0, 0.5),
             lambda: exchange.noise.drop_transform(h, 0, torch.ones(2, 2).double(), 0.5),
-            lambda: exchange.noise.edge_factors(0, 0.5, 2),
+            lambda: exchange.noise.edge_masks(0, 0.5, 2),
         ]
         for call in calls:
             exchange.crossing.memory.drift.noisy = False

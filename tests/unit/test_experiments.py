@@ -13,7 +13,7 @@ from experiments.engine.experiment import REPEATS, SETTINGS_FILE, Table, names, 
 from experiments.engine.figures import FIGURES, relative_figures
 from experiments.engine.results import raster
 from experiments.network.hosts import bits_per_second
-from sancus.api import settings
+from sancus.config.resolve import make_config
 from sancus.errors import UserError
 from sancus.runs.check import check
 from tests.helpers.command import TOP
@@ -31,7 +31,7 @@ def test_an_experiment_is_sound(name: str, quick: bool, monkeypatch: pytest.Monk
     for case in experiment.cases:
         if case.place.link != "none":
             assert bits_per_second(case.place.link) > 0
-        check("synthetic", settings(**case.flags), launched=True)
+        check("synthetic", make_config(**case.flags), launched=True)
         assert not experiment.baseline or case.labels | dict(experiment.baseline) in labels
     for table in experiment.tables:
         axes = {*table.rows, *table.where, *([table.across] if table.across else [])}

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from sancus.api import settings
 from sancus.comm.group import Group
+from sancus.config.resolve import make_config
 from sancus.config.settings import FactorSettings, LaunchSettings, OutputSettings
 from sancus.graphs.graph import Graph
 from sancus.models.settings import ModelSettings
+from sancus.sampling.settings import SamplingSettings
 from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
@@ -118,6 +119,10 @@ EFFECTS: dict[str, list[Effect]] = {
         effect("average", "later", same=("wire", "parameter")),
         effect("average", "later", check=1),
     ],
+    "parameter_codec": [
+        effect("int4", "later", "parameter", same=("wire", "raw_parameter")),
+        effect("low-rank:rank=1", "later", "parameter", same=("wire", "raw_parameter"), hidden=12),
+    ],
     "warmup": [effect(2, "later")],
     "patience": [effect(1, "count", same=("first",), epochs=40, lr=1e-7)],
     "eval_every": [effect(2, "evaluation", "scores", same=("losses", "wire"))],
@@ -126,14 +131,22 @@ EFFECTS: dict[str, list[Effect]] = {
     "label_draw": [effect("once", "later", same=("wire",), label_rate=0.5)],
     "dtype": [effect("float32", "losses", "wire")],
     "seed": [effect(1)],
+    # mini-batches
+    "batch_size": [effect(4, "losses", "wire", "parameter"), effect(1000, "losses", fanout="2")],
+    "fanout": [effect("2", batch_size=4), effect("3,all", batch_size=4)],
+    "sampler": [
+        effect("labor", batch_size=4, fanout="2"),
+        effect("neighbour:by=weight", batch_size=4, fanout="2"),
+    ],
 }
+OTHERS = (LaunchSettings, OutputSettings)
 ELSEWHERE = {
     "partitioner": "shards: test_graphs_partition, test_api",
     "row_order": "shards: test_graphs_order, test_api",
     "backend": "the transport: test_transport, test_launchers",
     "broadcast": "changes no number: test_broadcast",
     "kernel": "changes no number: test_kernels",
-    "schedule": "one schedule so far: test_training",
+    "schedule": "chosen by other flags: test_minibatch, test_schedules",
     **{item.name: "launching: test_launchers" for item in fields(LaunchSettings)},
     **{item.name: "files of a run: test_cli" for item in fields(OutputSettings)},
 }
@@ -171,7 +184,7 @@ def observe(folder: Path, flags: dict[str, Any], seen: dict[str, Any]) -> dict[s
     """What a run did, in words that effects are told in."""
     key = f"{folder} {sorted(flags.items(), key=str)}"
     if key not in seen:
-        config = settings(**flags)
+        config = make_config(**flags)
 
         def run(group: Group) -> tuple[list[Any], Any, list[Any]]:
             trainer = thread_trainer(config, open_own(folder, group), group)
@@ -200,6 +213,7 @@ def observe(folder: Path, flags: dict[str, Any], seen: dict[str, Any]) -> dict[s
             "saved": column["saved_bytes"],
             "agreement": column["agreement_bytes"],
             "parameter": column["parameter_bytes"],
+            "raw_parameter": column["raw_parameter_bytes"],
             "evaluation": column["evaluation_bytes"],
             "decisions": decisions.tolist(),
             "checksums": [bool(number) for number in checksums],
@@ -240,7 +254,7 @@ def test_a_flag_has_its_effect(
 def test_every_flag_is_here_or_told_where() -> None:
     flags = {
         item.name
-        for section in (FactorSettings, ModelSettings, TrainingSettings, LaunchSettings, OutputSettings)
+        for section in (FactorSettings, ModelSettings, TrainingSettings, SamplingSettings, *OTHERS)
         for item in fields(section)
     } | {"model", "preset"}
     unknown = flags - EFFECTS.keys() - ELSEWHERE.keys()
@@ -253,7 +267,7 @@ def test_defaults_are_not_in_the_table() -> None:
     """A value that is the default would compare a run with itself."""
     defaults = {
         item.name: item.default
-        for section in (FactorSettings, ModelSettings, TrainingSettings)
+        for section in (FactorSettings, ModelSettings, TrainingSettings, SamplingSettings)
         for item in fields(section)
     }
     for name, cases in EFFECTS.items():

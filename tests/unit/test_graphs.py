@@ -24,7 +24,7 @@ from sancus.graphs.graph import Graph, from_edges
 from sancus.graphs.normalise import Normalisation, RowSums, normalise, normalise_transposed, row_sums
 from sancus.graphs.shard_files import NpyFile
 from sancus.graphs.shard_writer import write_shards
-from sancus.runs.build import in_user_order
+from sancus.runs.node_order import in_user_order
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.reference import dense_adjacency
 from tests.helpers.threads import open_own, results, run_threads

@@ -73,8 +73,21 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
         config_of("exact", staleness="variation-gap:gap=0,max_age=3", agree="epoch", backward="always"),
         config_of("supergcn"),
         config_of("supergcn:paper"),
+        config_of("supergcn", parameter_codec="int2"),
+        config_of("exact", parameter_codec="low-rank:rank=1,bits=8"),
     ],
-    ids=["exact", "cagnet", "prepost", "bounded", "drift", "drift, once an epoch", "labels", "labels, paper"],
+    ids=[
+        "exact",
+        "cagnet",
+        "prepost",
+        "bounded",
+        "drift",
+        "drift, once an epoch",
+        "labels",
+        "labels, paper",
+        "parameters in two bits",
+        "parameters in low rank",
+    ],
 )
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_predicted_bytes_in_all_are_the_measured_ones(config: Config, ranks: int, tmp_path: Path) -> None:
@@ -217,3 +230,12 @@ def test_predicted_memory_is_near_the_measured_one(tmp_path: Path) -> None:
     assert told.code == 0, told
     predicted = float(told.out.splitlines()[1].split()[1].replace(",", "")) * 1e6
     assert np.isclose(predicted, peak, rtol=0.15), (predicted, peak)
+
+
+@pytest.mark.parametrize(
+    "flags, named",
+    [({"preset": "gnnpipe:2"}, "--schedule pipeline: only"), ({"batch_size": 9}, "--batch-size 9: only")],
+)
+def test_what_is_not_predicted_is_refused(flags: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        estimate(awkward_graph(), make_config(**flags), 2, MACHINE)

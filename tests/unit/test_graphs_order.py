@@ -18,7 +18,7 @@ from sancus import api
 from sancus.config.settings import FactorSettings
 from sancus.errors import UserError
 from sancus.graphs.graph import Graph
-from sancus.graphs.order import ROWS_IN_CACHE, RowOrder, block_order, hit_rate
+from sancus.graphs.row_order import ROWS_IN_CACHE, RowOrder, block_order, hit_rate
 from sancus.graphs.shard_files import NpyFile
 from sancus.graphs.shard_writer import write_shards
 from sancus.graphs.shards import MANIFEST, UnusableShardsError, checksum_of_facts, manifest_text, open_shard

@@ -29,7 +29,7 @@ from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.base import assign, splits_of
 from sancus.partitioners.pieces import csr_pieces
 from sancus.plugins import build
-from sancus.runs.build import in_user_order
+from sancus.runs.node_order import in_user_order
 from sancus.shards.cache import parts_of, prepare
 from sancus.shards.partition import compare, partition
 from tests.helpers.command import read_run, run

@@ -33,13 +33,20 @@ BELOW = {
     "graphs": "errors plugins partitioners",
     "plans": "errors kernels graphs",
     "datasets": "errors plugins partitioners graphs",
+    "parameters": "comm codecs",
     "exchange": "errors kernels staleness comm codecs plans",
+    "store": "comm kernels",
+    "sampling": "errors kernels comm graphs exchange",
     "models": "errors plugins kernels",
-    "training": "errors metrics comm exchange",
+    "training": (
+        "errors plugins kernels metrics comm codecs graphs plans parameters exchange store sampling models"
+    ),
     "trackers": "errors plugins metrics",
     "watch": "comm",
     "config": (
-        "errors plugins kernels staleness partitioners comm codecs plans datasets models training trackers"
+        "errors plugins kernels staleness partitioners comm codecs parameters plans datasets sampling models "
+        "training "
+        "trackers"
     ),
     "launch": "errors watch",
     "shards": "errors plugins partitioners console graphs datasets models watch config",
@@ -48,12 +55,13 @@ BELOW = {
         "exchange models training trackers watch config launch shards"
     ),
     "advise": (
-        "errors plugins kernels report staleness partitioners comm codecs graphs plans datasets exchange "
-        "training config launch shards"
+        "errors plugins kernels report staleness partitioners comm codecs parameters graphs plans datasets "
+        "exchange training config launch shards"
     ),
-    "api": "errors comm graphs datasets exchange models training watch config launch shards runs",
     "cli": "errors plugins report partitioners console comm datasets watch config launch shards runs advise",
-    "__init__": "errors graphs training config api",
+    "programs": "errors console graphs datasets models training watch config launch shards runs advise cli",
+    "api": "comm graphs datasets exchange training watch config launch shards runs programs",
+    "__init__": "errors graphs training config programs api",
     "__main__": "cli",
 }
 
@@ -86,7 +94,7 @@ BEFORE_TORCH = (
     "sancus/graphs/graph.py",
     "sancus/launch",
     "sancus/runs/logs.py",
-    "sancus/shards/memory.py",
+    "sancus/shards/free_memory.py",
     "sancus/console",
     "sancus/trackers",
     "sancus/plugins.py",
@@ -94,9 +102,13 @@ BEFORE_TORCH = (
     "sancus/watch/deaths.py",
     "sancus/runs/check.py",
     "sancus/runs/compare.py",
+    "sancus/runs/pages.py",
+    "sancus/runs/question.py",
     "sancus/runs/directory.py",
     "sancus/runs/layout.py",
     "sancus/training/full.py",
+    "sancus/training/pipeline.py",
+    "sancus/training/schedule.py",
     "sancus/comm/layout.py",
 )
 

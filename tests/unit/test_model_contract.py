@@ -16,6 +16,8 @@ from sancus.comm.group import Group
 from sancus.config.settings import Config
 from sancus.errors import UserError
 from sancus.graphs.shards import open_shard
+from sancus.kernels.matrix import SparseMatrix
+from sancus.kernels.picked import first_rows
 from sancus.models import MODELS
 from sancus.models.contract import State, normalisation_of, traits_of
 from sancus.models.neighbourhood import Neighbourhood
@@ -57,18 +59,29 @@ def trainer_of(folder: Path, name: str, shape: dict[str, Any], label_rate: float
 
 
 class OnlyTheProtocol:
-    """A neighbourhood with no other name than those of the protocol, which wants the first rows alone."""
+    """A neighbourhood with no other names than the protocol's; the last aggregation leaves the first rows."""
 
-    def __init__(self, behind: Any, wanted: int) -> None:
-        self._behind, self._wanted = behind, wanted
+    def __init__(self, behind: Any, wanted: int, layers: int) -> None:
+        self._behind, self._wanted, self._left = behind, wanted, layers
 
     def __getattr__(self, name: str) -> Any:
         if name not in CALLS:
             raise AssertionError(f"a model calls {name}, which is not in the protocol")
-        return getattr(self._behind, name)
+        call = getattr(self._behind, name)
+        return self._counted(call) if name in ("propagate", "attend") else call
 
-    def targets(self, h: torch.Tensor) -> torch.Tensor:
-        return h[: self._wanted]
+    def _counted(self, call: Any) -> Any:
+        def aggregate(*arguments: Any, **settings: Any) -> torch.Tensor:
+            result: torch.Tensor = call(*arguments, **settings)
+            self._left -= 1
+            return self.targets(result)
+
+        return aggregate
+
+    def targets(self, h: Any) -> Any:
+        if self._left:
+            return h
+        return first_rows(h, self._wanted) if isinstance(h, SparseMatrix) else h[: self._wanted]
 
 
 def test_the_exchange_is_a_neighbourhood(folder: Path) -> None:
@@ -91,10 +104,12 @@ def test_the_exchange_is_a_neighbourhood(folder: Path) -> None:
 def test_models_call_only_the_protocol_and_answer_for_its_targets(
     folder: Path, name: str, shape: dict[str, Any]
 ) -> None:
-    trainer = trainer_of(folder, name, shape)
-    around = OnlyTheProtocol(trainer.exchange, wanted=5)
+    trainer, layers = trainer_of(folder, name, shape), shape.get("layers", 3)
+    trainer.model.eval()  # masks and statistics are of all rows
     expected = trainer.model(trainer.exchange.input, trainer.exchange)
+    around = OnlyTheProtocol(trainer.exchange, 5, layers)
     torch.testing.assert_close(trainer.model(trainer.exchange.input, around), expected[:5])
+    around = OnlyTheProtocol(trainer.exchange, 5, layers)
     embed = traits_of(trainer.model).embed
     assert embed is not None
     embeddings, logits = embed(trainer.exchange.input, around)  # type: ignore[arg-type]
@@ -104,7 +119,7 @@ def test_models_call_only_the_protocol_and_answer_for_its_targets(
 def test_the_wrapper_for_labels_calls_only_the_protocol(folder: Path) -> None:
     trainer = trainer_of(folder, "gcn", {}, label_rate=0.5)
     expected = trainer.model(trainer.exchange.input, trainer.exchange)
-    found = trainer.model(trainer.exchange.input, OnlyTheProtocol(trainer.exchange, wanted=5))
+    found = trainer.model(trainer.exchange.input, OnlyTheProtocol(trainer.exchange, 5, layers=3))
     torch.testing.assert_close(found, expected[:5])
 
 
@@ -147,7 +162,7 @@ class Wrong(nn.Module):
 
 def test_what_a_model_leaves_out_has_a_default() -> None:
     traits = traits_of(Silent())
-    assert (normalisation_of(Silent), traits.linear) == ("symmetric", False)
+    assert (normalisation_of(Silent), traits.linear, traits.shrinks) == ("symmetric", False, False)
     assert traits.widths is traits.embed is traits.segments is None
     assert traits_of(Silent) == traits
     with pytest.raises(UserError, match="model Wrong: normalisation 'none' does not exist; choose from"):
@@ -171,7 +186,7 @@ def test_a_layer_may_be_called_normalisation() -> None:
 def test_our_models_say_all_of_it(folder: Path, name: str) -> None:
     model = trainer_of(folder, name, {}).model
     traits = traits_of(model)
-    assert traits == traits_of(model) and traits.linear == (not name.startswith("gat"))
+    assert traits == traits_of(model) and traits.shrinks and traits.linear == (not name.startswith("gat"))
     assert normalisation_of(model) == {"sage": "mean", "gin": "sum"}.get(name, "symmetric")
     assert (traits.widths is None) == (name not in ("gcn", "sage"))
     assert traits.segments is not None and traits.embed is not None

@@ -17,8 +17,11 @@ from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
-from sancus.exchange.attention import ALL, BlockAttention, attend_rows
+from sancus.exchange.attention import attend_blocks, attend_rows
+from sancus.exchange.fused_attention import ALL
 from sancus.graphs.shards import open_shard
+from sancus.kernels.base import Kernel
+from sancus.kernels.masks import EdgeMask
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.torch_csr import TorchKernel
 from sancus.models import MODELS
@@ -32,6 +35,7 @@ from sancus.training.node_task import check_metric
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from tests.helpers.graphs import awkward_graph, shards_of
+from tests.unit.test_kernels import kernel_or_skip
 
 CPU = torch.device("cpu")
 SHAPE = ModelSettings(layers=1, hidden=6, heads=2, output_heads=2, dropout=0.0)
@@ -107,9 +111,8 @@ def test_equal_to_pyg(folder: Path, name: str, plan: str) -> None:
 class TwoBlocks:
     """Own rows and one more owner's, as the stream of a rank has them."""
 
-    def __init__(self, matrix: SparseMatrix, rows: torch.Tensor, cut: int) -> None:
-        dense = matrix.to_dense().numpy()
-        self.matrices = [_sparse(dense[:, :cut]), _sparse(dense[:, cut:])]
+    def __init__(self, dense: np.ndarray, rows: torch.Tensor, cut: int, kernel: Kernel) -> None:
+        self.matrices = [_sparse(dense[:, :cut], kernel), _sparse(dense[:, cut:], kernel)]
         self.rows, self.returned = rows, torch.empty(0)
 
     def first(self, values: torch.Tensor) -> Any:
@@ -121,33 +124,42 @@ class TwoBlocks:
         return work(0, self.matrices[0], values)
 
 
-def _sparse(dense: np.ndarray) -> SparseMatrix:
-    return SparseMatrix.from_scipy(sp.csr_array(dense), TorchKernel(), torch.float64)
+def _sparse(dense: np.ndarray, kernel: Kernel) -> SparseMatrix:
+    return SparseMatrix.from_scipy(sp.csr_array(dense), kernel, torch.float64)
 
 
+class EdgeByEdge:
+    """A scorer of which nothing is known: its scores are tensors over the edges."""
+
+    def __init__(self, scorer: Any) -> None:
+        self.heads, self.key, self.score = scorer.heads, scorer.key, scorer.score
+        self.parameters = scorer.parameters
+
+
+@pytest.mark.parametrize("kernel", ["torch", "native"])
 @pytest.mark.parametrize("score", [AdditiveScore, DynamicScore])
 @pytest.mark.parametrize("size", [1.0, 500.0], ids=["mild", "would overflow"])
-def test_block_by_block_equals_all_at_once(score: Any, size: float) -> None:
+def test_block_by_block_equals_all_at_once(score: Any, size: float, kernel: str) -> None:
     torch.manual_seed(0)
     dense = (np.random.default_rng(0).random((5, 9)) < 0.5) * 1.0
     dense[1] = 0.0  # a row without an entry
     dense[2, :5], dense[2, 5] = 0.0, 1.0  # one that has none in its own block
-    matrix = _sparse(dense)
     scorer = score(4, 2, 3).double()
     values = (size * torch.randn(9, 6, dtype=torch.float64)).requires_grad_()
     query = (size * torch.randn(5, 2 if score is AdditiveScore else 6, dtype=torch.float64)).requires_grad_()
     used = list(scorer.parameters()) if score is AdditiveScore else [scorer.attention]
     scorer.parameters = lambda: used  # type: ignore[method-assign]
+    keys = torch.randint(-(2**31), 2**31, (9, 2)).int()
 
-    def factors(owner: int, part: SparseMatrix) -> torch.Tensor:
-        """Some factor of an edge, whichever block it is seen in."""
-        columns = part.csr.col.to(torch.int64) + (5 if owner == 1 else 0)
-        return 1.0 + ((part.row_of_entries() * 7 + columns) % 3)[:, None].double().expand(-1, 2)
+    def mask(owner: int) -> EdgeMask:
+        """The same of an edge, whichever block it is seen in."""
+        mine = {ALL: keys, 0: keys[:5], 1: keys[5:]}[owner]
+        return EdgeMask(torch.arange(5, dtype=torch.int32), mine, 0.3)
 
-    at_once = attend_rows(matrix, query, values, scorer, factors)
+    at_once = attend_rows(_sparse(dense, TorchKernel()), query, values, EdgeByEdge(scorer), mask)
     at_once = torch.where(torch.from_numpy(dense.any(axis=1))[:, None], at_once, 0.0)
-    blocks = TwoBlocks(matrix, values[5:].detach(), 5)
-    stepwise = BlockAttention.apply(blocks, scorer, factors, values[:5], query, *used)
+    blocks = TwoBlocks(dense, values[5:].detach(), 5, kernel_or_skip(kernel))
+    stepwise = attend_blocks(blocks, blocks.matrices[0], query, values[:5], scorer, mask)
     torch.testing.assert_close(stepwise, at_once, rtol=1e-10, atol=1e-10 * size)
     target = torch.randn_like(at_once)
     wanted = [values, query, used[0]]
@@ -156,7 +168,6 @@ def test_block_by_block_equals_all_at_once(score: Any, size: float) -> None:
     found = torch.cat([own[:5], blocks.returned])
     for ours, theirs in zip((found, d_query, d_first), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
-    assert ALL == -1
 
 
 # The contract of a model
@@ -359,8 +370,6 @@ def test_train_in_one_call() -> None:
     assert found.metric == "accuracy" and found.test == pytest.approx(hits.mean())
     again = api.train(graph, WithAll, {"hidden": 8}, epochs=2)
     assert isinstance(again.model, WithAll)
-    with pytest.raises(UserError, match="start it with torchrun --nproc-per-node 3"):
-        api.train(graph, ranks=3)
 
 
 @pytest.mark.parametrize("model", MODELS)

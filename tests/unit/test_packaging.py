@@ -35,12 +35,18 @@ def project() -> dict[str, Any]:
 
 
 def locked() -> dict[str, str]:
-    lines = (ROOT / "requirements" / "lock.txt").read_text().splitlines()
+    return {name: version for name, (version, _) in entries().items()}
+
+
+def entries() -> dict[str, tuple[str, list[str]]]:
+    """Version and hashes of every package of the lock file."""
+    text = (ROOT / "requirements" / "lock.txt").read_text().replace("\\\n", "")
     pins = {}
-    for line in filter(None, (line.partition("#")[0].strip() for line in lines)):
-        pin = PIN.fullmatch(line)
-        assert pin, f"{line!r} is not name==version (no local version, no URL, no range)"
-        pins[canonical(pin["name"])] = pin["version"]
+    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+        entry, *hashes = line.split()
+        pin = PIN.fullmatch(entry)
+        assert pin, f"{entry!r} is not name==version (no local version, no URL, no range)"
+        pins[canonical(pin["name"])] = pin["version"], hashes
     return pins
 
 

@@ -16,6 +16,7 @@ from sancus.config.resolve import changed_on_resume, make_config
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.runs.check import check
+from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
 from tests.helpers.checkpoints import write_settings
 
@@ -88,7 +89,11 @@ def test_every_form_is_settings_that_exist(name: str) -> None:
     levels = [] if preset.level is None else ["1"] if preset.level.share else ["1", "2", "3"]
     forms = [name, *(f"{name}:{level}" for level in levels)]
     forms += [f"{form}:paper" for form in forms if preset.paper is not None]
-    names = {item.name for kind in (FactorSettings, TrainingSettings) for item in dataclasses.fields(kind)}
+    names = {
+        item.name
+        for kind in (FactorSettings, TrainingSettings, PipelineSettings)
+        for item in dataclasses.fields(kind)
+    }
     for form in forms:
         assert preset_settings(form).keys() <= names
         assert make_config(preset=form).preset == form

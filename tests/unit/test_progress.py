@@ -61,6 +61,20 @@ def test_passing_steps_are_told_after_a_while(
     assert capsys.readouterr().out == "writing shards\nshard 2\n"
 
 
+def test_a_long_run_is_heard_of_off_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By share of the epochs, and where nothing was said for a while."""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    speaker = progress.Plain()
+    for epoch in range(25):
+        now += 1.0
+        speaker.epoch({"epoch": epoch, "loss": 1.0}, 100_000)
+    numbers = [line.split("/")[0].split()[-1] for line in capsys.readouterr().out.splitlines()]
+    assert numbers == ["11", "22"]
+
+
 def test_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)

@@ -654,6 +654,10 @@ def test_a_ratio_is_of_all_bytes_with_the_payload_named() -> None:
     assert rows["saved by skipping"].endswith(
         "(16.7 % of all bytes under always; of the payload alone 33.3 %)"
     )
+    coded = {"communication": {"total": total | {"raw_parameter_bytes": 1000}, "streams": streams}}
+    rows = dict(bill(coded))
+    assert rows["raw parameter bytes"] == "1.0 kB in all (5.0 times the parameter bytes)"
+    assert rows["times fewer"].startswith("7.00 × fewer than"), "parameters in full are 800 B more"
     streams[0].pop("saved_bytes")
     assert "times fewer" not in dict(bill(run)), "an older version did not count it"
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sancus.cli.train import read_flags
@@ -22,7 +23,9 @@ from sancus.config.resolve import (
 )
 from sancus.config.settings import Config, FactorSettings, LaunchSettings, OutputSettings, fields_by_flag
 from sancus.errors import UserError
-from sancus.plugins import summary
+from sancus.launch.world import RUN
+from sancus.plugins import choices, summary
+from sancus.training import SCHEDULES
 from sancus.training.settings import TrainingSettings
 from tests.helpers.checkpoints import write_settings
 
@@ -30,7 +33,7 @@ from tests.helpers.checkpoints import write_settings
 MAY_CHANGE = {
     *("backend", "broadcast", "kernel", "ranks", "threads", "timeout", "restarts", "preset"),
     *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet", "track"),
-    *("epochs", "patience", "eval_every", "lr"),
+    *("epochs", "patience", "eval_every", "lr", "stages"),
 }
 # … where ranks may differ, and what belongs to one start of a run.
 OF_A_RANK = {*("ranks", "threads", "timeout", "restarts"), *("out", "overwrite", "keep", "verbose", "quiet")}
@@ -96,8 +99,34 @@ def test_python_keywords_beat_the_preset_beat_the_config() -> None:
     assert (mapped.factors.plan, mapped.factors.reuse_input, mapped.shape.hidden) == ("halo", False, 9)
     with pytest.raises(UserError, match=r"setting 'hiden' does not exist; choose from .*did you mean hidden"):
         make_config(hiden=3)
-    with pytest.raises(UserError, match="setting 'out' does not exist"):
-        make_config(out="x")
+    assert make_config(out="x").output.out == Path("x")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epochs": "5"}, "epochs='5' is a str; it must be a whole number"),
+        ({"epochs": True}, "epochs=True is a bool; it must be a whole number"),
+        ({"ranks": 2.5}, "ranks=2.5 is a float; it must be a whole number"),
+        ({"lr": "0.1"}, "lr='0.1' is a str; it must be a number"),
+        ({"codec": 4}, "codec=4 is a int; it must be a text"),
+        ({"reuse_input": 1}, "reuse_input=1 is a int; it must be True or False"),
+        ({"optimizer": "adm"}, "optimizer='adm' is not one of adam, sgd (did you mean adam?)"),
+        ({"out": ""}, "out='' names nothing; give a directory, '.' for the current one"),
+        ({"out": 3}, "out=3 is a int; it must be a path"),
+        ({"config": [1]}, "config is a list; give a dictionary, or what sancus.settings gave"),
+    ],
+)
+def test_wrong_types_from_python(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config(**wrong)
+    assert str(caught.value) == said
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    config = make_config(epochs=np.int64(3), lr=np.float32(0.5), weight_decay=0, dtype="float64")
+    assert (config.training.epochs, config.training.lr, config.training.weight_decay) == (3, 0.5, 0.0)
+    assert type(config.training.epochs) is int and type(config.training.weight_decay) is float
 
 
 def test_what_a_new_run_takes_over() -> None:
@@ -128,7 +157,7 @@ def test_settings_of_versions_before_count_as_defaults() -> None:
 def test_a_run_of_a_version_before_keeps_what_it_did(tmp_path: Path) -> None:
     """Not what its preset sets today, where the version did not have that setting; a preset alone does."""
     old = make_config(preset="digest:4", staleness="epoch-fixed:bound=3", parameters="sum").to_dict()
-    del old["training"]["parameters"]
+    del old["training"]["parameters"], old["sampling"]
     file = tmp_path / "run.json"
     file.write_text(json.dumps({"config": old, "command": "sancus train"}))
     write_settings(tmp_path / "run", old)
@@ -138,6 +167,19 @@ def test_a_run_of_a_version_before_keeps_what_it_did(tmp_path: Path) -> None:
     file.write_text(json.dumps({"preset": "digest:4"}))
     config = read_flags(["--config", str(file)])[1]
     assert (config.factors.staleness, config.training.parameters) == ("periodic:period=4", "average")
+
+
+def test_ranks_of_a_resumed_run_know_how_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a rank takes for its settings goes into its checkpoints, from which the next resume starts."""
+    write_settings(tmp_path, Config(launch=LaunchSettings(ranks=2)).to_dict())
+    read = ["--resume", str(tmp_path)]
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    assert read_flags(read)[1].launch.ranks is None, "torchrun says how many"
+    monkeypatch.setenv(RUN, "a name")
+    assert read_flags(read)[1].launch.ranks == 2
 
 
 # The learning-rate schedule was called `schedule`.
@@ -167,6 +209,21 @@ def test_old_names_and_values_are_todays() -> None:
 )
 def test_old_flags_are_todays(old: str, new: str) -> None:
     assert modern_arguments(old.split()) == new.split()
+
+
+@pytest.mark.parametrize("typed, meant", [("cosin", "cosine"), ("liner", "linear"), ("Constant", "constant")])
+def test_a_mistyped_old_value_names_the_new_flag(typed: str, meant: str) -> None:
+    allowed = choices(SCHEDULES, typed)
+    line = f"schedule '{typed}' does not exist; choose from {allowed}, or use --lr-schedule {meant}"
+    for mistake in (lambda: modern_arguments(["--schedule", typed]), lambda: make_config(schedule=typed)):
+        with pytest.raises(UserError) as caught:
+            mistake()
+        assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("spec", ["full", "fulll", "pipeline", "minibatch", "my_file.py:Cosine"])
+def test_what_means_a_schedule_is_left_to_the_schedules(spec: str) -> None:
+    assert modern_arguments(["--schedule", spec]) == ["--schedule", spec]
 
 
 def test_the_old_schedule_is_understood_everywhere(tmp_path: Path) -> None:
@@ -217,5 +274,14 @@ class Plain:
 def test_a_run_names_all_its_plug_ins() -> None:
     config = make_config(preset="lean", backward="drop", model="sage")
     kinds = {kind for kind, _ in config.specs()}
-    assert kinds == {"partitioner", "policy", "codec", "kernel", "model", "schedule"}
+    assert kinds == {
+        "partitioner",
+        "policy",
+        "codec",
+        "parameter-codec",
+        "kernel",
+        "model",
+        "schedule",
+        "sampler",
+    }
     assert ("policy", "drop") in config.specs() and ("codec", "int2:tail=short") in config.specs()

@@ -34,8 +34,8 @@ def test_room_for_temporary_files_is_asked_for_beforehand(error: OSError) -> Non
 
 @pytest.mark.parametrize("error", [FULL, NOWHERE], ids=["full", "nowhere"])
 def test_the_launcher_says_it_in_one_line(error: OSError, capsys: pytest.CaptureFixture[str]) -> None:
-    with mock.patch.object(tempfile, "TemporaryDirectory", side_effect=error):
-        assert local.run(lambda: None, [], 2, "gloo", 0, mock.Mock(Arrivals)) == 2
+    with mock.patch.object(tempfile, "mkdtemp", side_effect=error):
+        assert local.run(lambda: None, [], 2, "gloo", 0, mock.Mock(Arrivals, received=[])) == 2
     line = capsys.readouterr().err
     assert line.startswith("sancus: no room for temporary files") and line.count("\n") == 1
 

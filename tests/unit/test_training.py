@@ -421,6 +421,7 @@ def some_bill() -> Bill:
         ledger.count(Entry("parameter"), 1 - rank, 11)
         ledger.count(Entry("probe"), 1 - rank, 0)
         ledger.count_raw(stream, 200)
+        ledger.count_raw_parameters(44)
         ledger.count_saved(Stream(0, "backward", rank), 50)
         records.append(json.loads(json.dumps(ledger.record() | {"members": [0, 1]})))
     return join_ledgers(records, {(1, "forward", 0): (3, 1), (0, "backward", 1): (1, 3)})
@@ -444,7 +445,9 @@ def test_a_bill_adds_up() -> None:
         "raw_bytes": 400,
         "saved_bytes": 100,
         "agreement_bytes": 10,
+        "boundary_bytes": 0,
         "parameter_bytes": 22,
+        "raw_parameter_bytes": 88,
         "evaluation_bytes": 14,
         "probe_bytes": 0,
         "sends": 4,
@@ -460,6 +463,12 @@ def test_a_bill_adds_up() -> None:
         (1, "forward", 0),
         (1, "forward", 1),
     ]
+
+
+def test_a_bill_of_a_version_without_parameter_codecs_had_parameters_in_full() -> None:
+    plain = some_bill().to_dict(4, 2)
+    del plain["total"]["raw_parameter_bytes"]
+    assert Bill.from_dict(plain).totals["raw_parameter_bytes"] == plain["total"]["parameter_bytes"]
 
 
 def test_bills_merge_and_round_trip() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from sancus.watch import blame, board, poster, watch
 from sancus.watch.board import Board, FileNotes, folder_of
 from sancus.watch.deaths import DeathWatch
 from sancus.watch.poster import Poster
-from sancus.watch.process import birth_of, state_of
+from sancus.watch.proc import birth_of, state_of
 from sancus.watch.status import Status
 from sancus.watch.watch import Watch, patience_of
 
@@ -92,6 +93,9 @@ def test_what_an_earlier_run_left_is_passed_over(shared: Board, tmp_path: Path) 
     shared.post(left)
     notes = FileNotes(tmp_path)
     assert Board(notes, 4, "here", left.posted + 1).read() == {}
+    tomorrow = status(1, posted=time.monotonic() + 86400.0)
+    notes.put("rank-1", tomorrow.to_bytes())
+    assert Board(notes, 4, "here", 1.0).read() == {}, "the host was started anew since"
     assert list(Board(notes, 4, "there", left.posted + 1).read()) == [1], (
         "clocks of two hosts are not compared"
     )
@@ -143,8 +147,8 @@ def test_who_only_lost_the_others_is_not_blamed(shared: Board) -> None:
 
 
 def test_who_has_not_come_is_named_with_what_it_does(shared: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.time()
-    monkeypatch.setattr(board.time, "time", lambda: now)
+    now = time.monotonic()
+    monkeypatch.setattr(board.time, "monotonic", lambda: now)
     late = status(2, number=9, epoch=4, what="all-gather", since=now - 33)
     line = blamed(shared, status(1, number=10, awaited=10), late)
     assert line == "rank 2 has been computing in epoch 4, after collective 9, all-gather for 33 s"
@@ -174,13 +178,13 @@ def test_a_beat_that_stands_still_is_a_rank_that_does_not_run(shared: Board, tmp
 
 
 def test_on_another_host_a_beat_stands_still_for_the_reader(
-    shared: Board, monkeypatch: pytest.MonkeyPatch
+    shared: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clocks of two hosts are not compared."""
     far = status(1, host="there", number=10, awaited=10)
     shared.post(far)
-    far_clock = far.posted - 1000.0
-    monkeypatch.setattr(time, "time", lambda: far_clock)
+    far.posted += 1000.0
+    FileNotes(tmp_path).put("rank-1", far.to_bytes())
     assert blamed(shared) == ""
     now = time.monotonic() + 5.0
     monkeypatch.setattr(board.time, "monotonic", lambda: now)
@@ -211,7 +215,7 @@ class Clock:
     def __init__(self, folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[str] = []
         self.now = 1000.0
-        monkeypatch.setattr(time, "time", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.watch = Watch(rank, 3, 10.0, self.said.append)
         self.watch.status.host = "here"
         self.watch._poster.board = Board(FileNotes(folder), 3)
@@ -243,6 +247,37 @@ def test_it_speaks_after_its_patience_and_at_growing_intervals(
     clock.watch.goes_on()
     assert clock.waited(1, late) == ["rank 2 is back; the run goes on"]
     assert clock.waited(30, late) == []
+
+
+@pytest.mark.parametrize("jump", [86400.0, -86400.0], ids=["forwards", "backwards"])
+def test_a_clock_that_is_set_blames_nobody(
+    jump: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(tmp_path, 0, monkeypatch)
+    wall = 1e9
+    monkeypatch.setattr(time, "time", lambda: wall)
+    clock.watch._poster.board = Board(FileNotes(tmp_path), 3, "here", clock.now)
+    late, stopped = (status(rank, number=number) for rank, number in ((2, 4), (1, 5)))
+    stopped.awaited = 5
+    late.since = clock.now
+    clock.watch.started(5, "all-gather", None)
+    clock.watch.waits(5)
+    assert clock.waited(5, late, stopped) == []
+    wall += jump
+    assert clock.waited(2) == [], "not a day has passed, nor has a rank been silent for one"
+    (line,) = clock.waited(5, late, stopped)
+    assert line == "waiting for 12 s in collective 5: rank 2 has been computing before the first epoch, " + (
+        "after collective 4, the start for 12 s"
+    )
+
+
+def test_no_wall_clock_decides_anything() -> None:
+    """It can be set while a run is at work: it may only name files and date lines."""
+    root = Path(__file__).parents[2]
+    wall = re.compile(r"time\.time\(|time_ns\(|datetime\.(now|utcnow|today)|time\.(localtime|gmtime)\(")
+    for package in ("sancus", "staleness", "partitioners"):
+        for path in (root / package).rglob("*.py"):
+            assert not wall.search(path.read_text()), path
 
 
 def test_a_rank_that_trains_is_known_to_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

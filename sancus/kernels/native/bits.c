@@ -51,6 +51,34 @@ static inline float outer_bf16(float x, int away)
     return x;
 }
 
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_flags __attribute__((vector_size(16)));
+
+/* a where the flag is set, else b. */
+static inline __attribute__((always_inline)) four choose_four(four_flags flag, four a, four b)
+{
+    return (four)((flag & (four_flags)a) | (~flag & (four_flags)b));
+}
+
+/* A few bytes, the same number row after row: faster than a call of memcpy. */
+static inline __attribute__((always_inline)) void copy_bytes(uint8_t *to, const uint8_t *from, int count)
+{
+    for (; count >= 8; count -= 8, to += 8, from += 8)
+        memcpy(to, from, 8);
+    if (count & 4) {
+        memcpy(to, from, 4);
+        to += 4;
+        from += 4;
+    }
+    if (count & 2) {
+        memcpy(to, from, 2);
+        to += 2;
+        from += 2;
+    }
+    if (count & 1)
+        *to = *from;
+}
+
 #define BODY "bits_isa.h"
 #include "each_isa.h"
 
@@ -61,6 +89,8 @@ EXPORT void sancus_pack(int isa, int threads, int bits, int coarse, uint64_t see
                         float *scale, uint8_t *finite)
 {
     static const worker WORKERS[ISA_COUNT] = PER_ISA(pack);
+    if (isa == ISA_AVX512 && columns <= 16) /* measured (docs/kernels.md): one wide vector loses to narrow ones */
+        isa = ISA_AVX2;
     packing job = {x, row, packed, finite, zero, scale, rows, stride, columns, (columns * bits + 7) / 8,
                    mixed(seed), bits, coarse};
     run_parts(WORKERS[isa], &job, parts_for(rows * (columns + 1), threads), threads);

@@ -18,65 +18,110 @@ INLINE FLOATS NAME(choose)(FLAGS flag, FLOATS a, FLOATS b)
     return (FLOATS)((flag & (FLAGS)a) | (~flag & (FLAGS)b));
 }
 
+/* The first `count` values, 0 < count <= LANES, and `fill` in the other lanes. */
+INLINE FLOATS NAME(load_some)(const float *x, int count, float fill)
+{
+#if ISA_LEVEL == 2
+    return (FLOATS)_mm512_mask_loadu_ps(_mm512_set1_ps(fill), (__mmask16)(0xffffu >> (16 - count)), x);
+#elif ISA_LEVEL == 1
+    const __m256i mask =
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return (FLOATS)_mm256_blendv_ps(_mm256_set1_ps(fill), _mm256_maskload_ps(x, mask), _mm256_castsi256_ps(mask));
+#else
+    FLOATS here;
+    float lanes[LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = lane < count ? x[lane] : fill;
+    memcpy(&here, lanes, sizeof here);
+    return here;
+#endif
+}
+
 /* Least and greatest value, and whether all are finite (0 x is 0 only then). */
 INLINE int NAME(range_of)(const float *x, int64_t columns, float *low, float *high)
 {
-    float least = x[0], most = x[0], nothing = 0.0f;
+    enum { QUARTERS = LANES / 4 };
+    FLOATS lows, highs, zeros = {0};
     int64_t column = 0;
-    if (columns >= LANES) {
-        FLOATS lows, highs, zeros = {0};
-        memcpy(&lows, x, sizeof lows);
-        highs = lows;
-        for (; column + LANES <= columns; column += LANES) {
-            FLOATS here;
+    lows = highs = NAME(load_some)(x, columns < LANES ? (int)columns : LANES, x[0]);
+    while (column < columns) {
+        const int64_t left = columns - column;
+        FLOATS here;
+        if (left >= LANES)
             memcpy(&here, x + column, sizeof here);
-            lows = NAME(choose)(here < lows, here, lows);
-            highs = NAME(choose)(here > highs, here, highs);
-            zeros += here * 0.0f;
-        }
-        for (int lane = 0; lane < LANES; lane++) {
-            least = lows[lane] < least ? lows[lane] : least;
-            most = highs[lane] > most ? highs[lane] : most;
-            nothing += zeros[lane];
-        }
+        else
+            here = NAME(load_some)(x + column, (int)left, x[0]);
+        lows = NAME(choose)(here < lows, here, lows);
+        highs = NAME(choose)(here > highs, here, highs);
+        zeros += here * 0.0f;
+        column += LANES;
     }
-    for (; column < columns; column++) {
-        least = x[column] < least ? x[column] : least;
-        most = x[column] > most ? x[column] : most;
-        nothing += x[column] * 0.0f;
+    four least[QUARTERS], most[QUARTERS], nothing[QUARTERS];
+    memcpy(least, &lows, sizeof lows);
+    memcpy(most, &highs, sizeof highs);
+    memcpy(nothing, &zeros, sizeof zeros);
+    for (int k = 1; k < QUARTERS; k++) {
+        least[0] = choose_four(least[k] < least[0], least[k], least[0]);
+        most[0] = choose_four(most[k] > most[0], most[k], most[0]);
+        nothing[0] += nothing[k];
     }
-    *low = least + 0.0f; /* one zero, not two */
-    *high = most + 0.0f;
-    return nothing == 0.0f;
+    for (int lane = 1; lane < 4; lane++) {
+        least[0][0] = least[0][lane] < least[0][0] ? least[0][lane] : least[0][0];
+        most[0][0] = most[0][lane] > most[0][0] ? most[0][lane] : most[0][0];
+        nothing[0][0] += nothing[0][lane];
+    }
+    *low = least[0][0] + 0.0f; /* one zero, not two */
+    *high = most[0][0] + 0.0f;
+    return nothing[0][0] == 0.0f;
 }
 
-/* Levels of SANCUS_BITS_GROUP values that start at column `first`. */
-INLINE void NAME(quantise)(const float *x, int64_t first, float zero, float inverse, float top, uint64_t key,
-                           uint8_t *level)
+/* Words below 256 as bytes. */
+INLINE void NAME(narrow)(WORDS words, uint8_t *bytes)
 {
+#if ISA_LEVEL == 2
+    _mm_storeu_si128((__m128i *)bytes, _mm512_cvtepi32_epi8((__m512i)words));
+#elif ISA_LEVEL == 1
+    const __m128i pairs = _mm_packus_epi32(_mm256_castsi256_si128((__m256i)words),
+                                           _mm256_extracti128_si256((__m256i)words, 1));
+    _mm_storel_epi64((__m128i *)bytes, _mm_packus_epi16(pairs, pairs));
+#else
+    for (int lane = 0; lane < LANES; lane++)
+        bytes[lane] = (uint8_t)words[lane];
+#endif
+}
+
+/* Levels of the `count` values that start at column `first`, and 0 up to the next whole eight; of at most
+ * SANCUS_BITS_GROUP. */
+INLINE void NAME(quantise)(const float *x, int64_t first, int count, float zero, float inverse, float top,
+                           uint64_t key, uint8_t *level)
+{
+    enum { STEP = LANES < 8 ? 8 : LANES };
     const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
-    uint32_t whole[SANCUS_BITS_GROUP];
+    const int end = (count + STEP - 1) / STEP * STEP;
     WORDS column;
     for (int lane = 0; lane < LANES; lane++)
         column[lane] = (uint32_t)first + (uint32_t)lane;
-    for (int k = 0; k < SANCUS_BITS_GROUP; k += LANES, column += LANES) {
+    for (int k = 0; k < end; k += LANES, column += LANES) {
         WORDS hash = column * 0x9E3779B9u + low;
         hash = (hash ^ (hash >> 16)) * 0x7FEB352Du + high;
         hash = (hash ^ (hash >> 15)) * 0x846CA68Bu;
         hash ^= hash >> 16;
         const FLOATS uniform = __builtin_convertvector((FLAGS)(hash >> 8), FLOATS) * 0x1p-24f;
-        FLOATS scaled, tops = {0};
-        memcpy(&scaled, x + k, sizeof scaled);
+        FLOATS scaled = {0}, tops = {0};
         tops += top;
+        if (count - k >= LANES)
+            memcpy(&scaled, x + k, sizeof scaled);
+        else if (count > k)
+            scaled = NAME(load_some)(x + k, count - k, zero);
+        else
+            scaled += zero;
         scaled = (scaled - zero) * inverse;
         scaled = NAME(choose)(scaled < tops, scaled, tops);
         const FLAGS floored = __builtin_convertvector(scaled, FLAGS);
         const FLAGS up = uniform < scaled - __builtin_convertvector(floored, FLOATS);
-        const FLAGS rounded = floored - up;
-        memcpy(whole + k, &rounded, sizeof rounded);
+        const WORDS rounded = (WORDS)(floored - up);
+        NAME(narrow)(rounded, level + k);
     }
-    for (int k = 0; k < SANCUS_BITS_GROUP; k++)
-        level[k] = (uint8_t)whole[k];
 }
 
 /* Eight levels of one byte each, packed into their low `bits` bytes. */
@@ -129,22 +174,18 @@ INLINE void NAME(pack_row)(const packing *job, int64_t row, const int bits)
     for (int64_t first = 0; first < job->columns; first += SANCUS_BITS_GROUP) {
         const int64_t left = job->columns - first;
         const int count = left < SANCUS_BITS_GROUP ? (int)left : SANCUS_BITS_GROUP;
-        if (count == SANCUS_BITS_GROUP) {
-            NAME(quantise)(x + first, first, low, inverse, top, key, level);
-        } else { /* what is beyond the row counts as its minimum, level 0 */
-            float padded[SANCUS_BITS_GROUP];
-            for (int k = 0; k < SANCUS_BITS_GROUP; k++)
-                padded[k] = k < count ? x[first + k] : low;
-            NAME(quantise)(padded, first, low, inverse, top, key, level);
-        }
+        if (count == SANCUS_BITS_GROUP)
+            NAME(quantise)(x + first, first, SANCUS_BITS_GROUP, low, inverse, top, key, level);
+        else
+            NAME(quantise)(x + first, first, count, low, inverse, top, key, level);
         uint8_t group[SANCUS_BITS_GROUP];
-        for (int k = 0; k < SANCUS_BITS_GROUP / 8; k++) {
+        for (int k = 0; k < (count + 7) / 8; k++) {
             uint64_t eight;
             memcpy(&eight, level + 8 * k, 8);
             eight = NAME(squeeze)(eight, bits);
             memcpy(group + k * bits, &eight, (size_t)bits);
         }
-        memcpy(packed + first * bits / 8, group, (size_t)((count * bits + 7) / 8));
+        copy_bytes(packed + first * bits / 8, group, (count * bits + 7) / 8);
     }
 }
 

@@ -5,6 +5,7 @@
  */
 
 #include "common.h"
+#include "noise.h"
 
 typedef struct {
     const int32_t *row_key, *column_key;

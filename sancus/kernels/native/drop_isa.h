@@ -1,12 +1,5 @@
 /* Dropout of dense rows, and of entries of a CSR matrix, for one instruction set. */
 
-INLINE int32_t NAME(noise)(uint32_t x)
-{
-    x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
-    x = (x ^ (x >> 13)) * 0xC2B2AE35u;
-    return (int32_t)((x ^ (x >> 16)) & 0x7FFFFFFFu);
-}
-
 #define DROP(SUFFIX, REAL)                                                                                  \
     static TARGET void NAME(drop_##SUFFIX)(const void *pointer, int64_t part, int64_t parts)                \
     {                                                                                                       \
@@ -20,7 +13,7 @@ INLINE int32_t NAME(noise)(uint32_t x)
             REAL *restrict out = (REAL *)(job->out + row * job->out_stride);                                \
             uint32_t key = (uint32_t)job->row_key[row];                                                     \
             for (int64_t column = 0; column < job->columns; column++) {                                     \
-                int32_t here = NAME(noise)(key ^ (uint32_t)column_key[column]);                             \
+                int32_t here = dropout_noise(key ^ (uint32_t)column_key[column]);                             \
                 out[column] = x[column] * (here >= bucket ? scale : (REAL)0);                               \
             }                                                                                               \
         }                                                                                                   \
@@ -37,7 +30,7 @@ INLINE int32_t NAME(noise)(uint32_t x)
             uint32_t key = (uint32_t)job->row_key[row];                                                     \
             int32_t kept = 0;                                                                               \
             for (int64_t entry = job->crow[row]; entry < job->crow[row + 1]; entry++)                       \
-                kept += NAME(noise)(key ^ (uint32_t)column_key[col[entry]]) >= bucket;                      \
+                kept += dropout_noise(key ^ (uint32_t)column_key[col[entry]]) >= bucket;                      \
             job->count[row] = kept;                                                                         \
         }                                                                                                   \
     }
@@ -62,7 +55,7 @@ INLINE int32_t NAME(noise)(uint32_t x)
             for (int64_t first = job->crow[row]; first < last; first += RUN) {                              \
                 int64_t run = last - first < RUN ? last - first : RUN;                                      \
                 for (int64_t i = 0; i < run; i++)                                                           \
-                    keep[i] = NAME(noise)(key ^ (uint32_t)column_key[col[first + i]]) >= bucket;            \
+                    keep[i] = dropout_noise(key ^ (uint32_t)column_key[col[first + i]]) >= bucket;            \
                 for (int64_t i = 0; i < run && to < end; to += keep[i++]) {                                 \
                     kept_col[to] = col[first + i];                                                          \
                     kept_value[to] = value[first + i] * scale;                                              \

@@ -6,9 +6,7 @@
  */
 
 #include "common.h"
-
-#include <math.h>
-#include <string.h>
+#include "exponential.h"
 
 typedef struct {
     const int64_t *crow;
@@ -25,35 +23,6 @@ typedef struct {
     int64_t rows, heads;
 } softmax;
 
-/* exp for x <= 0, within 2 units of the last place; 0 below the smallest normal number. Branch-free, so that
- * the compiler makes vectors of it. */
-static inline __attribute__((always_inline)) float exp_f32(float x)
-{
-    const float shift = 12582912.0f; /* 1.5 2^23: adding it rounds to a whole number */
-    float clamped = x < -104.0f ? -104.0f : x;
-    float shifted = clamped * 1.44269504f + shift, power = shifted - shift;
-    float r = clamped - power * 0.693359375f - power * -2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    uint32_t bits, offset;
-    memcpy(&bits, &shifted, 4);
-    memcpy(&offset, &shift, 4);
-    bits = (bits - offset + 127u) << 23;
-    float scale;
-    memcpy(&scale, &bits, 4);
-    return power < -126.0f ? 0.0f : p * scale;
-}
-
-static inline __attribute__((always_inline)) double exp_f64(double x)
-{
-    return exp(x);
-}
-
 #define BODY "edges_isa.h"
 #include "each_isa.h"
 
@@ -65,6 +34,9 @@ EXPORT void sancus_sddmm(int isa, int threads, int wide, int long_index, int64_t
         {PER_ISA(sddmm_f32_i32), PER_ISA(sddmm_f32_i64)},
         {PER_ISA(sddmm_f64_i32), PER_ISA(sddmm_f64_i64)},
     };
+    /* Measured (docs/kernels.md): masked halves of wide vectors lose to whole narrow ones. */
+    if (isa == ISA_AVX512 && width * (wide ? 8 : 4) < 64)
+        isa = ISA_AVX2;
     scoring job = {crow, col, left, right, score, rows, right_rows, left_stride, right_stride, heads, width};
     int64_t size = (crow[rows] - crow[0] + rows) * heads * (width + 1);
     run_parts(WORKERS[wide][long_index][isa], &job, parts_for(size, threads), threads);

@@ -17,7 +17,7 @@ import torch
 
 from sancus.kernels.native.place import library_path
 
-INTERFACE = 5  # of the C functions; equal to SANCUS_INTERFACE in common.h
+INTERFACE = 7  # of the C functions; equal to SANCUS_INTERFACE in common.h
 ISAS = ("baseline", "AVX2", "AVX-512")
 
 _POINTER, _LONG = c_void_p, c_int64
@@ -57,11 +57,39 @@ _SIGNATURES: dict[str, list[object]] = {
     ],
     "sancus_edge_softmax": [*[c_int] * 3, _LONG, _POINTER, _POINTER, _LONG, _POINTER],
     "sancus_edge_softmax_backward": [*[c_int] * 3, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _POINTER],
+    "sancus_lay_out_heads": [
+        *[c_int] * 2,  # threads, float64
+        *[_LONG] * 5,  # rows, heads, width, lanes, columns of the layout
+        *[_POINTER, _LONG, _POINTER, _LONG],  # from, its stride, to, its stride
+    ],
+    "sancus_take_back_heads": [
+        *[c_int] * 2,  # threads, float64
+        *[_LONG] * 4,  # rows, heads, width, lanes
+        *[_POINTER, _LONG, _POINTER, _LONG, _POINTER, _LONG],  # from, factor, to, each with its stride
+    ],
+    "sancus_attend": [
+        *[c_int] * 4,  # isa, threads, float64, form
+        *[_LONG, _POINTER, _POINTER],  # rows, crow, col
+        *[_LONG, _POINTER, _LONG],  # other rows: how many, where, their stride
+        *[_POINTER, _LONG, _POINTER, _POINTER, _LONG],  # own rows, their stride, mix, out, its stride
+        *[_LONG, c_int, c_double, c_int],  # columns, lanes, slope, fresh
+        *[_POINTER, _POINTER, c_int32, c_double],  # keys of own and other rows, bucket, scale
+    ],
     "sancus_pack": [
         *[c_int] * 4,  # isa, threads, bits, coarse
         *[c_uint64, _LONG, _LONG],  # seed, rows, columns
         *[_POINTER, _LONG, _POINTER],  # x, its stride, row ids
         *[_POINTER] * 4,  # packed, zero, scale, finite
+    ],
+    "sancus_sample": [
+        *[c_int] * 2,  # int64 columns, float64
+        *[_POINTER] * 6,  # crow, col, weight, left, right, diagonal
+        *[c_int] * 2,  # way, by weight
+        *[_LONG, _POINTER, _POINTER],  # hops, fan-outs, keys
+        *[_POINTER, c_uint64],  # table of nodes, its stamp
+        *[_POINTER] * 3,  # scratch: picks, set, keys of entries
+        *[_POINTER] * 3,  # nodes, their right factors, counts
+        *[_POINTER] * 5,  # of every hop: crow, col, value, room; progress
     ],
     "sancus_unpack": [
         *[c_int] * 3,  # isa, threads, bits

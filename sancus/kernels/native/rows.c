@@ -12,6 +12,13 @@ typedef struct {
 } movement;
 
 enum { COPY, ADD_PICKED, ADD_PLACED };
+enum { AHEAD = 16 }; /* rows that are fetched early: their places are known, but not to the processor */
+
+static inline void fetch_row(const char *row, int64_t bytes)
+{
+    for (int64_t byte = 0; byte < bytes; byte += 64)
+        __builtin_prefetch(row + byte, 0, 2);
+}
 
 /* to[k] += from[index[k]], or to[index[k]] += from[k]. */
 #define ADDITION(NAME, REAL, PLACED)                                                                        \
@@ -21,6 +28,10 @@ enum { COPY, ADD_PICKED, ADD_PLACED };
         span rows = equal_rows(job->rows, part, parts);                                                     \
         for (int64_t row = rows.first; row < rows.last; row++) {                                            \
             int64_t there = job->index[row];                                                                \
+            if (row + AHEAD < rows.last)                                                                    \
+                fetch_row((PLACED ? job->to : job->from) +                                                  \
+                              job->index[row + AHEAD] * (PLACED ? job->to_stride : job->from_stride),       \
+                          job->width * (int64_t)sizeof(REAL));                                              \
             const REAL *from = (const REAL *)(job->from + (PLACED ? row : there) * job->from_stride);       \
             REAL *restrict to = (REAL *)(job->to + (PLACED ? there : row) * job->to_stride);                \
             for (int64_t column = 0; column < job->width; column++)                                         \
@@ -37,13 +48,12 @@ ADDITION(add_placed_f64, double, 1)
 #define COPYING(NAME, SIZE)                                                                                 \
     static void NAME(const void *pointer, int64_t part, int64_t parts)                                      \
     {                                                                                                       \
-        enum { AHEAD = 16 };                                                                                \
         const movement *job = pointer;                                                                      \
         span rows = equal_rows(job->rows, part, parts);                                                     \
         size_t bytes = (size_t)(job->width * (SIZE));                                                       \
         for (int64_t row = rows.first; row < rows.last; row++) {                                            \
             if (row + AHEAD < rows.last)                                                                    \
-                __builtin_prefetch(job->from + job->index[row + AHEAD] * job->from_stride, 0, 2);           \
+                fetch_row(job->from + job->index[row + AHEAD] * job->from_stride, (int64_t)bytes);          \
             memcpy(job->to + row * job->to_stride, job->from + job->index[row] * job->from_stride, bytes);  \
         }                                                                                                   \
     }

@@ -9,7 +9,13 @@ from sancus.report.groups import RunGroup
 from sancus.report.run_reader import RunFiles, items, number, numbers, section
 from sancus.report.units import byte_unit, bytes_text, share_text
 
-STACK = {"wire_bytes": "payloads", "agreement_bytes": "agreement", "parameter_bytes": "parameters"}
+STACK = {
+    "wire_bytes": "payloads",
+    "agreement_bytes": "agreement",
+    "parameter_bytes": "parameters",
+    "boundary_bytes": "boundaries",
+}
+OF_PIPELINES = "boundary_bytes"  # shown where stages hand something on
 SIZES = {
     "raw_bytes": ("raw", "s5"),
     "wire_bytes": ("on the wire", "s0"),
@@ -87,6 +93,9 @@ def bytes_by_epoch(files: RunFiles) -> list[Chart]:
     size = thinning(len(records))
     epochs: list[float | None] = [float(epoch["epoch"]) for epoch in records]
     values = {key: [number(epoch.get(key)) or 0.0 for epoch in records] for key in STACK}
+    if not any(values[OF_PIPELINES]):
+        del values[OF_PIPELINES]
+    names = {key: STACK[key] for key in values}
     traces = [
         {
             "type": "scatter",
@@ -99,7 +108,7 @@ def bytes_by_epoch(files: RunFiles) -> list[Chart]:
             "fillcolor": colour(f"s{at}"),
             "hovertemplate": f"epoch %{{x:.0f}}: %{{y:.3~s}}B {name}<extra></extra>",
         }
-        for at, (key, name) in enumerate(STACK.items())
+        for at, (key, name) in enumerate(names.items())
     ]
     wire, whole = values["wire_bytes"], [sum(sizes) for sizes in zip(*values.values(), strict=True)]
     mean, largest = sum(whole) / len(whole), max(whole)
@@ -116,7 +125,7 @@ def bytes_by_epoch(files: RunFiles) -> list[Chart]:
                 "xaxis": {"title": {"text": "epoch"}},
                 "yaxis": {"tickformat": "~s", "ticksuffix": "B", "rangemode": "tozero"},
             },
-            [Key(name, f"s{at}", "box", (at,)) for at, name in enumerate(STACK.values())],
+            [Key(name, f"s{at}", "box", (at,)) for at, name in enumerate(names.values())],
             [
                 ["", "mean", "most"],
                 *([STACK[k], bytes_text(sum(v) / len(v)), bytes_text(max(v))] for k, v in values.items()),

@@ -3,8 +3,10 @@
 `checkpoint/epoch-00000042/` holds what is the same on all ranks, written by rank 0: `weights.safetensors`
 (after the last epoch), `best.safetensors` (at the best validation epoch), `optimizer.safetensors` and
 `state.json`; and `rank-00003.safetensors` of every rank, written by that rank: its histories with versions,
-the copies for drift, the residuals of error feedback, its random state, and its optimiser where each rank
-steps for itself (`--parameters average`; the shared one is rank 0's then). `manifest.json` comes last.
+the copies for drift, the residuals of error feedback, what its parameter codec and its schedule remember,
+its random state, and its optimiser where each rank steps for itself (`--parameters average`; the shared one
+is rank 0's then).
+`manifest.json` comes last.
 """
 
 from __future__ import annotations
@@ -21,32 +23,63 @@ from safetensors.torch import save as save_tensors
 
 from sancus.errors import UserError
 from sancus.exchange.state import State
-from sancus.runs.checkpoints.reader import Files
+from sancus.runs.checkpoints.reader import FORMAT, Files, check_format
 from sancus.training.evaluation import Best
 from sancus.training.trainer import Trainer
 
 RANDOM, CUDA_RANDOM = "random/cpu", "random/cuda"
-OPTIMIZER = "optimizer/"  # before the names of a rank's own
+OPTIMIZER, SCHEDULE = "optimizer/", "schedule/"  # before the names of a rank's own
+PARAMETERS = "parameters/"  # before the names of what a parameter codec remembers
 PLAIN = "plain"
 
 
 def pack(trainer: Trainer, extra: Mapping[str, Any]) -> Files:
-    """What all ranks have in common, as files in memory; `extra` is carried along in `state.json`."""
+    """What all ranks have in common, as files in memory; `extra` is carried along in `state.json`.
+
+    All ranks call it: each may hold some of the weights.
+    """
     state = {
+        "format": FORMAT,
         "next_epoch": trainer.next_epoch,
         "best": {"epoch": trainer.best.epoch, "val": trainer.best.val, "test": trainer.best.test},
         "extra": dict(extra),
     }
     return {
-        "weights.safetensors": save_tensors(_contiguous(trainer.model.state_dict())),
-        "best.safetensors": save_tensors(_contiguous(trainer.best.weights)),
-        "optimizer.safetensors": save_tensors(_contiguous(_optimizer_tensors(trainer))),
+        "weights.safetensors": _joined(trainer, trainer.model.state_dict()),
+        "best.safetensors": _joined(trainer, trainer.best.weights),
+        "optimizer.safetensors": save_tensors(_contiguous(_optimizer_of_all(trainer))),
         "state.json": json.dumps(state, indent=1).encode(),
     }
 
 
+def _joined(trainer: Trainer, weights: Mapping[str, torch.Tensor]) -> bytes:
+    """Weights of all ranks, from what each of them trains."""
+    schedule = trainer.schedule
+    return save_tensors(
+        _contiguous(schedule.collect({name: value for name, value in weights.items() if schedule.owns(name)}))
+    )
+
+
+def _optimizer_of_all(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """What the optimisers of all ranks remember, from what each of them trains."""
+    names = _names_by_index(trainer)
+    own = {
+        name: value
+        for name, value in _optimizer_tensors(trainer).items()
+        if trainer.schedule.owns(names[int(name.partition(".")[0])])
+    }
+    return trainer.schedule.collect(own)
+
+
+def _names_by_index(trainer: Trainer) -> list[str]:
+    """The parameters in the order in which the optimiser numbers them."""
+    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
+    return [names[id(p)] for group in trainer.optimizer.param_groups for p in group["params"]]
+
+
 def unpack(files: Files, trainer: Trainer) -> dict[str, Any]:
     """Put a packed state into a trainer of the same model; returns what was carried along."""
+    check_format(files)
     state: dict[str, Any] = json.loads(files["state.json"])
     weights = load_tensors(files["weights.safetensors"])
     own = trainer.model.state_dict()
@@ -67,10 +100,17 @@ def pack_rank(trainer: Trainer) -> bytes:
     tensors = dict(state.tensors)
     if not trainer.sync.replicated:
         tensors |= {OPTIMIZER + name: value for name, value in _optimizer_tensors(trainer).items()}
+    tensors |= {SCHEDULE + name: value for name, value in trainer.schedule.state().items()}
+    tensors |= {PARAMETERS + name: value for name, value in trainer.sync.codec.state().items()}
     tensors[RANDOM] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
     return save_tensors(_contiguous(tensors), {PLAIN: json.dumps(state.plain)})
+
+
+def schedule_state(content: bytes) -> dict[str, torch.Tensor]:
+    """What the schedule of a rank remembered, from what `pack_rank` packed."""
+    return _take(load_tensors(content), SCHEDULE)
 
 
 def unpack_rank(path: Path, trainer: Trainer) -> None:
@@ -83,10 +123,18 @@ def unpack_rank(path: Path, trainer: Trainer) -> None:
         random = tensors.pop(CUDA_RANDOM)
         if torch.cuda.is_available():
             torch.cuda.set_rng_state(random)
-    own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(OPTIMIZER)}
+    own = _take(tensors, OPTIMIZER)
     if own:
-        _fill_optimizer(trainer, {name.removeprefix(OPTIMIZER): value for name, value in own.items()})
+        _fill_optimizer(trainer, own)
+    device = next(trainer.model.parameters()).device
+    trainer.sync.codec.restore(_take(tensors, PARAMETERS), device)
+    trainer.schedule.restore(_take(tensors, SCHEDULE))
     trainer.exchange.crossing.restore(State(tensors, plain))
+
+
+def _take(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """What is named with a prefix, without it; `tensors` has it no longer."""
+    return {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
 
 
 def _optimizer_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:

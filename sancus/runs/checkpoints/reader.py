@@ -6,16 +6,34 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sancus.errors import UserError
 from sancus.runs.checkpoints import durable
 from sancus.runs.checkpoints.names import PATTERN, SHARED
 
 Files = dict[str, bytes]
+FORMAT = 1  # of what is written; a checkpoint that names none is of a version that wrote the same without it
 
 
 def read_newest(folder: Path) -> Files | None:
     """What all ranks have in common of the newest checkpoint that has it whole."""
     checkpoints = map(read_shared, sorted(folder.glob(PATTERN), reverse=True))
-    return next((files for files in checkpoints if files is not None), None)
+    newest = next((files for files in checkpoints if files is not None), None)
+    if newest is not None:
+        check_format(newest)
+    return newest
+
+
+def check_format(files: Files) -> None:
+    """Refuse a checkpoint of a later version, which may mean something else by the same words."""
+    try:
+        found = json.loads(files["state.json"]).get("format", FORMAT)
+    except (ValueError, AttributeError, RecursionError):  # no checkpoint of ours: told when it is loaded
+        return
+    if found != FORMAT:
+        raise UserError(
+            f"the checkpoint has format {found!r}, this version reads {FORMAT}; "
+            "go on with the version that wrote it, or start anew"
+        )
 
 
 def read_shared(directory: Path) -> Files | None:

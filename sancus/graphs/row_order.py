@@ -46,6 +46,23 @@ def block_order(adjacency: sp.csr_array, assignment: Ids, parts: int, how: RowOr
     return np.concatenate([nodes[_inside(adjacency[nodes][:, nodes], how)] for nodes in blocks])
 
 
+def chunks_of(adjacency: sp.csr_array, chunks: int) -> Ids:
+    """`[N]`: the chunk of every node, by METIS: rows that go through a pipeline together (GNNPipe §3.3).
+
+    Depends on graph and number alone, not on parts or ranks. Where there are more chunks than nodes, some are
+    empty.
+    """
+    nodes = adjacency.shape[0]
+    if chunks >= nodes:
+        return np.arange(nodes)
+    return np.asarray(Metis().assign(adjacency, chunks), np.int64)
+
+
+def by_chunk(order: Ids, assignment: Ids, chunk: Ids) -> Ids:
+    """An order `[N]` sorted by part, with the rows of every part sorted by chunk and otherwise as before."""
+    return order[np.lexsort((chunk[order], assignment[order]))]
+
+
 def hit_rate(adjacency: sp.csr_array, order: Ids | None = None, slots: int = ROWS_IN_CACHE) -> float:
     """Share of the entries whose row of `H` is still in a cache of `slots` rows, in the order of a product.
 

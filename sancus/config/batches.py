@@ -1,0 +1,52 @@
+"""Which settings go together with mini-batches; what does nothing there is refused, not ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sancus.errors import UserError
+from sancus.models import MODELS
+from sancus.sampling.settings import SamplingSettings
+
+FULL, MINIBATCH = "full", "minibatch"  # schedules
+ONLY_FULL_GRAPH: dict[str, Any] = {  # settings, and the value that leaves mini-batches alone
+    "staleness": "always",
+    "backward": "always",
+    "codec": "fp32",
+    "backward_codec": None,
+    "error_feedback": False,
+    "clip": None,
+    "label_rate": 0.0,
+}
+
+
+def schedule_of(schedule: str, sampling: SamplingSettings) -> str:
+    """The spec of the schedule that runs: a batch size chooses mini-batches."""
+    return MINIBATCH if sampling.batch_size and schedule == FULL else schedule
+
+
+def check_batches(sampling: SamplingSettings, settings: Mapping[str, Any]) -> None:
+    """Refuse a fan-out that does not match the layers, and what only a full graph's traffic has.
+
+    `settings` are all settings of the run, by the names of their flags.
+    """
+    named = settings["schedule"]
+    if not sampling.batch_size:
+        if named == MINIBATCH:
+            raise UserError("--schedule minibatch needs --batch-size: how many training nodes a step has")
+        return
+    if schedule_of(named, sampling) != MINIBATCH:
+        raise UserError(f"--schedule {named} has no batches; leave it out, or --batch-size")
+    for name, neutral in ONLY_FULL_GRAPH.items():
+        if settings[name] != neutral:
+            raise UserError(
+                f"--{name.replace('_', '-')} {settings[name]} is for training on the full graph; leave it "
+                "out, or --batch-size (--preset exact sets nothing of the kind)"
+            )
+    fanouts, layers = sampling.fanouts(settings["layers"]), settings["layers"]
+    if settings["model"] in MODELS and len(fanouts) != layers:
+        raise UserError(
+            f"--fanout {sampling.fanout} is for {len(fanouts)} layers, and --layers is {layers}; "
+            "give one a layer, or a single one for all"
+        )

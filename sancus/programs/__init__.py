@@ -1,0 +1,1 @@
+"""Sancus in a program: the verbs of the command line as calls, on local ranks too."""

@@ -1,0 +1,42 @@
+"""The settings of mini-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sancus.errors import UserError
+
+ALL = -1  # neighbours of a hop
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """Batches of seeds, and the neighbours that each hop draws."""
+
+    batch_size: int = 0
+    """Training nodes of a step, over all ranks; 0: the full graph. As many as there are, or more: all."""
+    fanout: str = "10"
+    """Neighbours drawn a layer, from the seeds outward as in PyG (DGL: reversed): 15,10,5; 10: each; all."""
+    sampler: str = "neighbour"
+    """How they are drawn: neighbour, labor (a batch has fewer rows); :by=weight; neighbour:replace=true."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 0:
+            raise UserError(f"--batch-size {self.batch_size}: must not be negative; 0 is the full graph")
+        self.fanouts(1)
+
+    def fanouts(self, layers: int) -> tuple[int, ...]:
+        """One a layer, from the seeds outward; `ALL` is −1. A single one counts for every layer."""
+        numbers = [_number(self.fanout, word.strip()) for word in self.fanout.split(",")]
+        return tuple(numbers * layers if len(numbers) == 1 else numbers)
+
+
+def _number(fanout: str, word: str) -> int:
+    if word == "all":
+        return ALL
+    if not word.isdecimal() or int(word) < 1 or int(word) >= 1 << 20:
+        raise UserError(
+            f"--fanout {fanout}: {word or 'nothing'!r} is no number of neighbours; "
+            "give whole numbers from 1 on, or all: 15,10,5"
+        )
+    return int(word)

@@ -1,0 +1,165 @@
+"""Schedule `minibatch`: steps of so many seeds each, over the neighbours that are drawn for them.
+
+In every step each rank takes those seeds of the batch that it owns, draws their neighbourhood on the topology
+that all ranks have, pulls the features it lacks, and differentiates the loss of its seeds; gradients are
+summed up. Batches, draws and dropout masks are functions of seed, epoch, step and node: so p ranks compute
+what one process computes, whatever the partition, and a resumed run goes on as if it had not ended. With one
+batch of all seeds and all neighbours that is the full graph's step. All ranks make the same steps, with no
+seeds where a batch has none of theirs. Evaluation is the full graph's, exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sancus.comm.layout import Layout
+from sancus.errors import UserError
+from sancus.metrics.declared import Metric
+from sancus.models.settings import ModelSettings
+from sancus.plugins import build
+from sancus.sampling import SAMPLERS
+from sancus.sampling.settings import SamplingSettings
+from sancus.training.schedule import Schedule, Work
+
+if TYPE_CHECKING:
+    import torch
+
+    from sancus.kernels.sample import HopSampler
+    from sancus.sampling.base import Sampler
+    from sancus.sampling.batch import Surroundings
+    from sancus.sampling.gathered import GatheredTopology
+    from sancus.store.features import FeatureStore
+    from sancus.training.evaluation import Evaluation
+
+
+@dataclass(frozen=True)
+class Supplies:
+    """What the steps of a run draw on; made once, on every rank."""
+
+    everything: GatheredTopology
+    sampler: Sampler
+    hops: HopSampler
+    store: FeatureStore
+    around: Surroundings
+    training: torch.Tensor  # [t] numbers of all training nodes, ascending
+
+
+class MiniBatch(Schedule):
+    """Steps of --batch-size seeds and their drawn neighbours: p ranks compute what one process computes."""
+
+    measures = (
+        Metric("steps", "", "updates of the weights", "max"),
+        Metric("sampled_edges", "", "edges that were drawn, over all hops and ranks", "sum"),
+        Metric("input_rows", "", "rows of the features that samples read, over all ranks", "sum"),
+        Metric("pulled_rows", "", "of these, rows that came from another rank", "sum"),
+    )
+
+    def __init__(self, sampling: SamplingSettings, shape: ModelSettings) -> None:
+        self._settings = sampling
+        self._shape = shape
+        self._supplies: Supplies | None = None
+        self._figures: dict[str, float] = {}
+
+    def layout(self, ranks: int) -> Layout:
+        """Every rank owns a part, and holds all layers."""
+        if ranks > 1 and self._shape.norm == "batch":
+            raise UserError(
+                "--norm batch takes statistics of rows, and samples of several ranks share rows; "
+                "choose --norm layer, or --ranks 1"
+            )
+        return Layout(parts=ranks)
+
+    def prepare(self, work: Work) -> Evaluation:
+        """Gather the topology, and say who has which training nodes."""
+        from sancus.kernels.sample import hop_sampler
+        from sancus.models.contract import traits_of
+        from sancus.sampling.batch import Surroundings
+        from sancus.sampling.gathered import gather_numbers, gather_topology
+        from sancus.store.features import FeatureStore
+
+        site, group = work.site, work.step.group
+        if site is None:
+            raise UserError("--schedule minibatch needs the graph: train with sancus.train, not with a step")
+        if site.bench.device.type != "cpu":
+            raise UserError("--batch-size samples on the CPU; add --device cpu")
+        shrinks = traits_of(work.step.model).shrinks
+        if not shrinks:
+            _refuse_batch_norm(work.step.model)
+        everything = gather_topology(site.shard, site.normalisation, group)
+        self._supplies = Supplies(
+            everything,
+            build("sampler", SAMPLERS, self._settings.sampler),
+            hop_sampler(everything.topology, site.bench.dtype),
+            FeatureStore(work.neighbourhood.input, group),
+            Surroundings(group, site.bench.kernel, site.seed, shrinks, self._settings.fanout),
+            gather_numbers(everything, work.task.rows_needed("train"), group),
+        )
+        return work.evaluation
+
+    def train_epoch(self, epoch: int, work: Work) -> float:
+        """One step a batch; this rank's share of the mean loss over the epoch's seeds."""
+        from sancus.sampling.base import batches
+
+        assert self._supplies is not None, "a schedule is prepared first"
+        self._figures = dict.fromkeys((metric.name for metric in self.measures), 0.0)
+        work.neighbourhood.begin_epoch(epoch)
+        training, seed = self._supplies.training, self._supplies.around.seed
+        loss = 0.0
+        for step, batch in enumerate(batches(training, self._settings.batch_size, seed, epoch)):
+            work.step.group.clock.begin_step(step)
+            loss += self._step(batch, work) * len(batch) / max(1, len(training))
+        return loss
+
+    def figures(self) -> dict[str, float]:
+        """What was drawn and pulled in the last epoch."""
+        return self._figures
+
+    def describe(self) -> dict[str, Any]:
+        """How batches were made."""
+        supplies = self._supplies
+        assert supplies is not None, "a schedule is prepared first"
+        size = self._settings.batch_size
+        return {
+            "training_nodes": len(supplies.training),
+            "steps_per_epoch": -(-len(supplies.training) // size),
+            "topology_edges": len(supplies.everything.topology.col),
+        }
+
+    def _step(self, batch: torch.Tensor, work: Work) -> float:
+        """One update by the seeds `[b]` of all ranks; this rank's share of their mean loss."""
+        from sancus.sampling.base import SampleKey
+        from sancus.sampling.batch import SampledBatch
+
+        supplies = self._supplies
+        assert supplies is not None
+        everything, group = supplies.everything, work.step.group
+        seeds = batch[everything.owner[batch] == group.rank]
+        fanouts = self._settings.fanouts(self._shape.layers)
+        key = SampleKey(supplies.around.seed, group.clock.epoch, group.clock.step)
+        sampled = supplies.sampler.sample(supplies.hops, seeds, fanouts, key.of_hops(len(fanouts)))
+        nodes = sampled.nodes
+        before = supplies.store.pulled_rows
+        rows = supplies.store.pull(everything.owner[nodes], everything.row[nodes])
+        neighbourhood = SampledBatch(sampled, everything.ids[nodes], rows, supplies.around)
+        share = len(batch) / max(1, len(supplies.training))
+        task = work.task.restricted(everything.row[seeds], share)
+        self._figures["steps"] += 1
+        self._figures["sampled_edges"] += sum(len(col) for _, col, _ in sampled.entries)
+        self._figures["input_rows"] += len(nodes)
+        self._figures["pulled_rows"] += supplies.store.pulled_rows - before
+        return work.step.descend(neighbourhood, lambda logits: task.loss(neighbourhood.of_seeds(logits)))
+
+
+def _refuse_batch_norm(model: torch.nn.Module) -> None:
+    """Refuse statistics of rows in a model that keeps rows which only contributed to others."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    from sancus.models.norm import BatchNorm
+
+    if any(isinstance(module, BatchNorm | _BatchNorm) for module in model.modules()):
+        name = type(model).__name__
+        raise UserError(
+            f"model {name} takes statistics of rows, and a sample has rows that nobody asked for; take "
+            f"exchange.targets(h) of what is added to each sum over neighbours, and set {name}.shrinks = True"
+        )

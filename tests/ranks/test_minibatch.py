@@ -1,0 +1,172 @@
+"""Mini-batches: all neighbours of all seeds are the full graph; p ranks compute what one process computes."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sancus.comm.group import Group
+from sancus.config.resolve import make_config
+from sancus.config.settings import Config
+from sancus.kernels.picked import PickedRows
+from sancus.models import MODELS
+from sancus.partitioners import PARTITIONERS
+from sancus.plugins import build
+from tests.helpers.graphs import awkward_graph, shards_of, with_train_nodes
+from tests.helpers.processes import TOP
+from tests.helpers.threads import open_own, results, run_threads, thread_trainer
+
+EPOCHS = 2
+ALL: dict[str, Any] = {"batch_size": 1000, "fanout": "all"}
+BASE: dict[str, Any] = {
+    "epochs": EPOCHS,
+    "optimizer": "sgd",
+    "lr": 0.3,
+    "dtype": "float64",
+    "hidden": 6,
+    "heads": 2,
+    "reuse_input": False,  # dropout of the features falls on them, not on their sums
+}
+NOISY = {"dropout": 0.4, "attention_dropout": 0.3, "norm": "layer", "residual": True, "jumping": "cat"}
+SAMPLE = [
+    "neighbour",
+    "neighbour:by=weight",
+    "neighbour:replace=true",
+    "neighbour:replace=true,by=weight",
+    "labor",
+    "labor:by=weight",
+]
+OWN = f"{TOP / 'examples' / 'my_model.py'}:Net"
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {"dropout": 0.0},
+    "noisy": NOISY | {"layers": 3},
+    "labels": {"dropout": 0.2, "class_weights": "balanced", "label_smoothing": 0.1},
+}
+GRAPHS: dict[str, dict[str, Any]] = {
+    "directed": {},
+    "weighted": {"weighted": True, "directed": False},
+    "sparse": {"sparse": True, "multilabel": True},
+}
+
+
+def run(group: Group, folder: Path, config: Config) -> dict[str, Any]:
+    """On one rank: losses, evaluated logits by the user's ids, and weights, after some epochs."""
+    shard = open_own(folder, group)
+    trainer = thread_trainer(config, shard, group)
+    records = list(trainer.epochs())
+    return {
+        "losses": [record["loss"] for record in records],
+        "weights": {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()},
+        "records": records,
+        "ledger": group.ledger,
+    }
+
+
+def train(tmp_path: Path, ranks: int, how: str, graph: Any, **settings: Any) -> list[dict[str, Any]]:
+    """Every rank's `run` on a graph that is cut in `ranks` parts."""
+    config = make_config(**(BASE | settings))
+    folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+    folder.mkdir()
+    shards = shards_of(graph, how, ranks, folder)
+    return results(run_threads(ranks, lambda group: run(group, shards, config)))
+
+
+def assert_equal(some: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    for rank in some:
+        assert rank["losses"] == pytest.approx(other[0]["losses"], rel=1e-9)
+        for name, tensor in other[0]["weights"].items():
+            torch.testing.assert_close(rank["weights"][name], tensor, rtol=1e-9, atol=1e-12, msg=name)
+
+
+PLACES = {"directed": ("random", 1), "weighted": ("with-empty-block", 3), "sparse": ("metis", 2)}
+
+
+@pytest.mark.parametrize("model", [*MODELS, OWN])
+def test_all_neighbours_of_all_seeds_are_the_full_graph(model: str, tmp_path: Path) -> None:
+    """The full graph's losses and weights: shapes × graphs × partitions, dropout included."""
+    for (shape, settings), (name, (how, ranks)) in itertools.product(SHAPES.items(), PLACES.items()):
+        if model == OWN and shape == "noisy":
+            continue  # it has two layers, whatever one asks for
+        graph = awkward_graph(**GRAPHS[name])
+        whole = train(tmp_path, 1, "contiguous", graph, model=model, **settings)
+        batch = train(tmp_path, ranks, how, graph, model=model, **settings, **ALL)
+        assert_equal(batch, whole)
+        assert batch[0]["records"][0]["steps"] == 1, f"{model} {shape} {name}"
+
+
+@pytest.mark.parametrize("sampler", SAMPLE)
+@pytest.mark.parametrize("model", ["sage", "gat", "gcnii", OWN])
+def test_ranks_equal_one_process_at_any_fan_out(model: str, sampler: str, tmp_path: Path) -> None:
+    """Of few drawn neighbours and small batches, with a rank that has no seeds and one that has no rows."""
+    few = {"model": model, "sampler": sampler, "batch_size": 4, "fanout": "3,2", "dropout": 0.3}
+    graph = awkward_graph(weighted=True)
+    alone = train(tmp_path, 1, "contiguous", graph, **few)
+    assert alone[0]["records"][0]["steps"] == 3, "11 training nodes in fours"
+    assert_equal(train(tmp_path, 2, "random", graph, **few), alone)
+    assert_equal(train(tmp_path, 3, "with-empty-block", graph, **few), alone)
+    whole = train(tmp_path, 1, "contiguous", graph, **few | {"fanout": "all"})
+    assert whole[0]["losses"] != pytest.approx(alone[0]["losses"], rel=1e-6), "nothing was drawn"
+
+
+def test_losses_of_batches_are_means_over_their_seeds(tmp_path: Path) -> None:
+    """With weights that stand still, those of an epoch add up to the loss of the full graph."""
+    still = {"model": "sage", "lr": 0.0, "dropout": 0.0}
+    whole = train(tmp_path, 1, "contiguous", awkward_graph(), **still)
+    batches = train(tmp_path, 2, "random", awkward_graph(), **still, batch_size=4, fanout="all")
+    assert batches[0]["losses"] == pytest.approx(whole[0]["losses"], rel=1e-12)
+
+
+def test_a_rank_without_seeds_and_a_training_subgraph(tmp_path: Path) -> None:
+    few = {"model": "sage", "batch_size": 1, "fanout": "2"}
+    graph = with_train_nodes(awkward_graph(), [0, 3])
+    alone = train(tmp_path, 1, "contiguous", graph, **few)
+    assert_equal(train(tmp_path, 3, "contiguous", graph, **few), alone)
+    few |= {"inductive": True, "batch_size": 5}
+    alone = train(tmp_path, 1, "contiguous", awkward_graph(), **few)
+    assert_equal(train(tmp_path, 2, "random", awkward_graph(), **few), alone)
+    whole = {"model": "sage", "inductive": True}
+    full = train(tmp_path, 1, "contiguous", awkward_graph(), **whole)
+    assert_equal(train(tmp_path, 2, "random", awkward_graph(), **whole, **ALL), full)
+
+
+def test_pulled_bytes_are_a_hand_count(tmp_path: Path) -> None:
+    """Rows of other ranks that a batch of all seeds and all neighbours reads, 7 float64 features each."""
+    graph, ranks = awkward_graph(), 3
+    settings = {"model": "sage", "epochs": 1, "layers": 1, **ALL}
+    noted = train(tmp_path, ranks, "contiguous", graph, **settings)
+    part = build("partitioner", PARTITIONERS, "contiguous").assign(graph.adjacency, ranks)
+    seeds = [np.flatnonzero(graph.train_mask & (part == rank)) for rank in range(ranks)]
+    near = [np.union1d(own, graph.adjacency[own].indices) for own in seeds]
+    expected = {
+        (owner, rank): int((part[near[rank]] == owner).sum())
+        for owner in range(ranks)
+        for rank in range(ranks)
+    }
+    rows = sum(count for (owner, rank), count in expected.items() if owner != rank)
+    record = noted[0]["records"][0]
+    assert record["pulled_rows"] == rows and record["input_rows"] == sum(expected.values())
+    assert record["wire_bytes"] == record["raw_bytes"] == rows * 7 * 8
+    for owner, note in enumerate(noted):
+        pulled = {
+            receiver: wire
+            for (entry, receiver), wire in note["ledger"].wire.items()
+            if entry.purpose == "payload"
+        }
+        sizes = {rank: expected[owner, rank] * 56 for rank in range(ranks) if rank != owner}
+        assert pulled == {rank: size for rank, size in sizes.items() if size}
+
+
+def test_input_is_not_copied_where_it_is_summed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear model without dropout reads features of neighbours where they stand."""
+
+    def refuse(rows: PickedRows) -> None:
+        raise AssertionError(f"{rows.shape} rows are copied")
+
+    monkeypatch.setattr(PickedRows, "to_rows", refuse)
+    for ranks, how in ((1, "contiguous"), (2, "random")):
+        train(tmp_path, ranks, how, awkward_graph(), model="gcn", dropout=0.0, batch_size=4, fanout="2")

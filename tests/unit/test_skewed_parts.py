@@ -1,0 +1,134 @@
+"""Parts of very different sizes: one rank with almost all rows, ranks with none; under every factor."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sancus.codecs import CODECS
+from sancus.comm.alone import Alone
+from sancus.comm.group import Group
+from sancus.config.settings import Config, FactorSettings
+from sancus.graphs.shard_writer import write_shards
+from sancus.models.settings import ModelSettings
+from sancus.plans import PLANS
+from sancus.plugins import build
+from sancus.runs.build import make_trainer
+from sancus.staleness import POLICIES
+from sancus.training.settings import TrainingSettings
+from tests.helpers.graphs import awkward_graph, shards_of
+from tests.helpers.processes import run_ranks
+from tests.helpers.threads import open_own, results, run_threads, thread_trainer
+
+RANKS, EPOCHS = 4, 3
+SKEWS = {"almost all on rank 1": {0: 0, 1: 2}, "ranks 0 and 3 have none": {}}  # node: rank; the others: 1
+FIRST = next(iter(SKEWS))
+PLAN = {"drawn": "drawn:rate=0.5"}
+POLICY = {"epoch-fixed": "epoch-fixed:bound=1", "epoch-adaptive": "epoch-adaptive:bound=1"}
+POLICY |= {"periodic": "periodic:period=2", "variation-gap": "variation-gap:gap=0.05"}
+CODEC = {"auto": "auto:budget=3"}
+GRAPH = awkward_graph()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Shards by the name of their skew; `whole` is one part."""
+    place = tmp_path_factory.mktemp("skewed")
+    made = {"whole": shards_of(GRAPH, "contiguous", 1, place)}
+    for number, (skew, elsewhere) in enumerate(SKEWS.items()):
+        assignment = np.ones(GRAPH.nodes, np.int64)
+        for node, rank in elsewhere.items():
+            assignment[node] = rank
+        assignment[5:8] = 2
+        made[skew] = place / str(number)
+        write_shards(GRAPH, assignment, RANKS, skew, made[skew])
+    return made
+
+
+def config(**factors: Any) -> Config:
+    return Config(
+        factors=FactorSettings(kernel="torch", broadcast="library", **factors),
+        shape=ModelSettings(hidden=4, dropout=0.3),
+        training=TrainingSettings(epochs=EPOCHS, lr=0.05, optimizer="sgd", dtype="float64"),
+    )
+
+
+def losses_of(folder: Path, settings: Config) -> list[float]:
+    """The losses of a run, equal on all ranks, and finite."""
+
+    def train(group: Group) -> list[float]:
+        trainer = thread_trainer(settings, open_own(folder, group), group)
+        return [record["loss"] for record in trainer.epochs()]
+
+    first, *others = results(run_threads(RANKS, train))
+    assert others == [first] * (RANKS - 1) and all(map(math.isfinite, first)), (first, others)
+    return list(first)
+
+
+def alone(folder: Path, settings: Config) -> list[float]:
+    group = Group(Alone())
+    trainer = make_trainer(settings, open_own(folder, group), group, torch.device("cpu"))
+    return [record["loss"] for record in trainer.epochs()]
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_plan_policy_and_codec_takes_skewed_parts(
+    plan: str, skew: str, folders: dict[str, Path]
+) -> None:
+    spec, exact = PLAN.get(plan, plan), None
+    for policy in POLICIES:
+        rule = POLICY.get(policy, policy)
+        if plan == "drawn" and build("policy", POLICIES, rule).max_age:
+            continue  # refused: rows of an earlier draw cannot serve
+        if policy != "always":
+            losses_of(folders[skew], config(plan=spec, staleness=rule, backward=rule))
+    for codec in CODECS if skew == FIRST else ["fp32"]:
+        found = losses_of(folders[skew], config(plan=spec, codec=CODEC.get(codec, codec)))
+        exact = found if codec == "fp32" else exact
+    if plan != "drawn":
+        assert exact == pytest.approx(alone(folders["whole"], config(plan=spec)), rel=1e-9)
+
+
+def every_schedule(group: Group, folders: list[Path]) -> dict[str, list[Any]]:
+    """The losses of every schedule, by its name; why it refuses so many ranks, where it does."""
+    from dataclasses import replace
+
+    from sancus.errors import UserError
+    from sancus.sampling.settings import SamplingSettings
+    from sancus.training import SCHEDULES
+    from sancus.training.pipeline_settings import PipelineSettings
+
+    found: dict[str, list[Any]] = {}
+    batches = {"minibatch": SamplingSettings(batch_size=7, fanout="3")}
+    for name in sorted(
+        SCHEDULES.keys() - {"pipeline"}
+    ):  # whose shards are sorted: tests/ranks/test_pipeline_law.py
+        for folder in folders:
+            plain = config(plan="halo")
+            training = replace(plain.training, schedule=name)
+            sampling = batches.get(name, plain.sampling)
+            settings = replace(plain, training=training, sampling=sampling, pipeline=PipelineSettings(1, 1))
+            try:
+                trainer = make_trainer(settings, open_own(folder, group), group, torch.device("cpu"))
+                found.setdefault(name, []).append([record["loss"] for record in trainer.epochs()])
+            except UserError as error:
+                found.setdefault(name, []).append(str(error))
+    return found
+
+
+@pytest.mark.slow
+def test_every_schedule_takes_skewed_parts(folders: dict[str, Path]) -> None:
+    skewed = [folders[skew] for skew in SKEWS]
+    first, *others = run_ranks(f"{__name__}:every_schedule", RANKS, folders=skewed)
+    assert others == [first] * (RANKS - 1)
+    whole = alone(folders["whole"], config(plan="halo"))
+    assert [losses == pytest.approx(whole, rel=1e-9) for losses in first["full"]] == [True, True]
+    for name, outcomes in first.items():
+        for outcome in outcomes:
+            assert isinstance(outcome, str) or all(map(math.isfinite, outcome)), (name, outcome)
