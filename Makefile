@@ -21,7 +21,7 @@ PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadfile --no-loadsco
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults chaos protocol fuzz \
+.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults clusters chaos protocol fuzz \
   experiments experiments-check audit sbom wheel lock clean
 
 help:  ## list the targets
@@ -87,6 +87,10 @@ faults: setup  ## every fault, with full counts (up to an hour); the table goes 
 	@lines=$$(mktemp) && trap 'rm -f "$$lines"' EXIT && status=0; \
 	SANCUS_FAULTS=$(FAULTS) SANCUS_FAULTS_OUT="$$lines" $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS) || status=$$?; \
 	$(BIN)/python -m tests.faults.table "$$lines" docs/faults.md && exit $$status
+
+# Needs root, iproute2, slurm-wlm and munge; what lacks is skipped, and the list at the end says so.
+clusters: setup  ## jobs on several hosts: network namespaces, and a Slurm that the tests start and end
+	SANCUS_CLUSTERS=1 $(BIN)/python -m pytest tests/launch/test_jobs.py $(PYTEST_ARGS)
 
 # The same counts every time; a violation ends it with the moves that lead there.
 protocol: setup  ## every order of things between 2 and 3 ranks; the counts go into docs/protocol.md

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sancus.programs.after import list_runs as list_runs
     from sancus.programs.after import predict as predict
     from sancus.programs.after import write_report as write_report
+    from sancus.programs.clusters import job as job
     from sancus.programs.data import estimate as estimate
     from sancus.programs.data import info as info
     from sancus.programs.data import partition as partition
@@ -49,6 +50,7 @@ _PUBLIC = {
     "predict": "sancus.programs.after",
     "list_runs": "sancus.programs.after",
     "write_report": "sancus.programs.after",
+    "job": "sancus.programs.clusters",
     "partition": "sancus.programs.data",
     "estimate": "sancus.programs.data",
     "info": "sancus.programs.data",

@@ -105,14 +105,14 @@ def _torchrun(network: Network, number: int, program: Sequence[str]) -> list[str
 def _mpiexec(network: Network, program: Sequence[str], folder: Path) -> list[str]:
     """mpiexec beside the switch, with a remote shell that enters the host which it is told."""
     names = ",".join(host.address for host in network.hosts)
-    launcher = ["-launcher", "ssh", "-launcher-exec", str(_remote_shell(network.hosts, folder))]
+    launcher = ["-launcher", "ssh", "-launcher-exec", str(remote_shell(network.hosts, folder))]
     assert network.head is not None
     hosts = ["-localhost", network.head.address, "-hosts", names, "-ppn", "1", "-n", str(network.size)]
     mpiexec = [str(Path(sys.executable).with_name("mpiexec")), *launcher, *hosts]
     return network.head.on_its_network([*mpiexec, sys.executable, *program])
 
 
-def _remote_shell(hosts: Sequence[Host], folder: Path) -> Path:
+def remote_shell(hosts: Sequence[Host], folder: Path) -> Path:
     """A program that is called as ssh is: `shell [-x] host command…`."""
     cases = "\n".join(
         f'  {host.address}) exec {shlex.join(host.command([]))} sh -c "$*" ;;' for host in hosts

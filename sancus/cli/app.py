@@ -9,6 +9,7 @@ from sancus.cli.about import doctor, list_plugins
 from sancus.cli.command import make_app, run_verbs
 from sancus.cli.compare import compare
 from sancus.cli.data import estimate, info, partition
+from sancus.cli.launch import launch_verbs
 from sancus.cli.runs import evaluate, list_runs, predict, report
 from sancus.cli.train import train
 
@@ -19,6 +20,7 @@ data_verbs = App(name="data", help="Look at graphs.")
 data_verbs.command(info)
 for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate):
     app.command(verb)
+app.command(launch_verbs())
 app.command(list_plugins, name="list")
 app.command(doctor)
 app.command(report)

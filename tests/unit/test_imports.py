@@ -49,6 +49,7 @@ BELOW = {
         "trackers"
     ),
     "launch": "errors watch",
+    "jobs": "errors",
     "shards": "errors plugins partitioners console graphs datasets models watch config",
     "runs": (
         "errors plugins kernels metrics report staleness console comm codecs graphs plans datasets "
@@ -58,8 +59,13 @@ BELOW = {
         "errors plugins kernels report staleness partitioners comm codecs parameters graphs plans datasets "
         "exchange training config launch shards"
     ),
-    "cli": "errors plugins report partitioners console comm datasets watch config launch shards runs advise",
-    "programs": "errors console graphs datasets models training watch config launch shards runs advise cli",
+    "cli": (
+        "errors plugins report partitioners console comm datasets watch config launch jobs shards runs advise"
+    ),
+    "programs": (
+        "errors plugins console graphs datasets models training watch config launch jobs shards runs "
+        "advise cli"
+    ),
     "api": "comm graphs datasets exchange training watch config launch shards runs programs",
     "__init__": "errors graphs training config programs api",
     "__main__": "cli",

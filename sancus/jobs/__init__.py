@@ -1,0 +1,1 @@
+"""Complete job scripts: one run on several hosts, by Slurm, torchrun, mpiexec or Kubernetes."""
