@@ -8,6 +8,7 @@ from typing import Any
 from sancus.errors import UserError
 from sancus.models import MODELS
 from sancus.sampling.settings import SamplingSettings
+from sancus.store import NO_CACHE
 
 FULL, MINIBATCH = "full", "minibatch"  # schedules
 ONLY_FULL_GRAPH: dict[str, Any] = {  # settings, and the value that leaves mini-batches alone
@@ -19,6 +20,7 @@ ONLY_FULL_GRAPH: dict[str, Any] = {  # settings, and the value that leaves mini-
     "clip": None,
     "label_rate": 0.0,
 }
+ONLY_BATCHES: dict[str, Any] = {"feature_cache": NO_CACHE}  # what leaves the full graph alone
 
 
 def schedule_of(schedule: str, sampling: SamplingSettings) -> str:
@@ -33,6 +35,10 @@ def check_batches(sampling: SamplingSettings, settings: Mapping[str, Any]) -> No
     """
     named = settings["schedule"]
     if not sampling.batch_size:
+        for name, neutral in ONLY_BATCHES.items():
+            if settings[name] != neutral:
+                flag = f"--{name.replace('_', '-')} {settings[name]}"
+                raise UserError(f"{flag} is for mini-batches; add --batch-size, or leave it out")
         if named == MINIBATCH:
             raise UserError("--schedule minibatch needs --batch-size: how many training nodes a step has")
         return

@@ -33,6 +33,7 @@ from sancus.plugins import (
 )
 from sancus.sampling import SAMPLERS
 from sancus.staleness import POLICIES
+from sancus.store import CACHES, NO_CACHE
 from sancus.trackers import TRACKERS
 from sancus.training import SCHEDULES, SECTIONS
 
@@ -106,6 +107,9 @@ KINDS: dict[str, Kind] = {
         methods={"layout": "ranks", "prepare": "work", "train_epoch": "epoch, work"},
     ),
     "sampler": Kind(SAMPLERS, ("sampler",), methods={"sample": "hops, seeds, fanouts, keys"}),
+    "cache": Kind(
+        CACHES, ("feature_cache",), words=(NO_CACHE,), methods={"scores": "reads"}, says=("share",)
+    ),
     "model": Kind(MODELS, ("model",), filled_arguments, methods={"forward": "x, exchange"}),
     "data": Kind(READERS),
     "tracker": Kind(TRACKERS, ("track",), _fills("directory", "config"), tried="no"),

@@ -14,6 +14,7 @@ ADAQP = "Wan et al., MLSys 2023 (AdaQP)"
 LLCG = "Ramezani et al., ICLR 2022 (LLCG)"
 POWERSGD = "Vogels et al., NeurIPS 2019 (PowerSGD)"
 SEIDE = "Seide et al., Interspeech 2014 (1-bit SGD)"
+SALIENT = "Kaler et al., MLSys 2023 (SALIENT++)"
 BYTEGNN = "Zheng et al., PVLDB 2022 (ByteGNN)"
 
 PAPERS: dict[tuple[str, str], str] = {
@@ -36,6 +37,8 @@ PAPERS: dict[tuple[str, str], str] = {
     ("codec", "auto"): ADAQP,
     ("parameter-codec", "int1"): SEIDE,
     ("parameter-codec", "low-rank"): POWERSGD,
+    ("cache", "vip"): SALIENT,
+    ("cache", "degree"): "Lin et al., SoCC 2020 (PaGraph)",
     ("model", "gcn"): "Kipf & Welling, ICLR 2017",
     ("model", "sage"): "Hamilton et al., NeurIPS 2017",
     ("model", "gin"): "Xu et al., ICLR 2019",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sancus.report.run_reader import items, number, numbers, section
+from sancus.report.sampled import batches
 from sancus.report.seconds import split_of, split_text
 from sancus.report.units import bytes_text, count_text, number_text, score_text, seconds_text, share_text
 from sancus.report.volume import all_bytes, fewer_than_in_full, times_text
@@ -72,7 +73,7 @@ def bill(run: dict[str, Any]) -> Rows:
         _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
     skips = skip_share(run)
     _note(rows, "skips", None if skips is None else f"{share_text(skips)} of all decisions")
-    return rows + _codec(run) + _staleness(run) + _time(run) + _memory(run)
+    return rows + _codec(run) + _staleness(run) + batches(run) + _time(run) + _memory(run)
 
 
 def _codec(run: dict[str, Any]) -> Rows:

@@ -95,8 +95,13 @@ class Account:
                 "share_of_peak": [row["history"] / row["peak"] for row in memory],
             },
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
-            "schedule": trainer.schedule.describe(),
+            "schedule": trainer.schedule.describe() | self._measures(),
         }
+
+    def _measures(self) -> dict[str, Any]:
+        """Means of what only the schedule measures."""
+        means = self.tally.measures_per_epoch()
+        return {"per_epoch": means} if means else {}
 
     def _policies(self) -> dict[str, Any]:
         """What the report draws beside ages and drift: the bounds, by direction."""

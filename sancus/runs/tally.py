@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sancus.metrics.declared import METRICS
 from sancus.training.consensus import Record
 from sancus.training.times import PARTS
 
@@ -19,6 +20,8 @@ class Tally:
     seconds: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(SECONDS, 0.0))
     max_age: int = 0
     max_drift: float | None = None
+    measures: dict[str, float] = field(default_factory=dict)  # of the schedule, over `measured` epochs
+    measured: int = 0
 
     def add(self, record: Record) -> None:
         """Add the figures of one more epoch."""
@@ -27,6 +30,9 @@ class Tally:
         self.max_age = max(self.max_age, int(record["max_age"] or 0))
         if record["max_drift"] is not None:
             self.max_drift = max(self.max_drift or 0.0, record["max_drift"])
+        self.measured += 1
+        for name in record.keys() - METRICS.keys():
+            self.measures[name] = self.measures.get(name, 0.0) + (record[name] or 0.0)
 
     def per_epoch(self, epochs: int) -> dict[str, float | None]:
         """Means for `run.json`; None where an earlier process did not measure."""
@@ -35,9 +41,14 @@ class Tally:
             for name, total in self.seconds.items()
         }
 
+    def measures_per_epoch(self) -> dict[str, float]:
+        """Means of what the schedule measured."""
+        return {name: total / max(1, self.measured) for name, total in sorted(self.measures.items())}
+
     def to_dict(self) -> dict[str, Any]:
-        """One flat table, for a checkpoint."""
-        return {**self.seconds, "max_age": self.max_age, "max_drift": self.max_drift}
+        """One table, for a checkpoint."""
+        maxima = {"max_age": self.max_age, "max_drift": self.max_drift}
+        return {**self.seconds, **maxima, "measures": self.measures, "measured": self.measured}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Tally:
@@ -45,4 +56,5 @@ class Tally:
         seconds = {name: plain.get(name) for name in SECONDS}
         if not plain.keys() >= set(PARTS):
             seconds |= dict.fromkeys(PARTS)
-        return cls(seconds, plain["max_age"], plain["max_drift"])
+        measures = dict(plain.get("measures", {}))
+        return cls(seconds, plain["max_age"], plain["max_drift"], measures, plain.get("measured", 0))

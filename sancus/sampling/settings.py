@@ -20,6 +20,9 @@ class SamplingSettings:
     sampler: str = "neighbour"
     """How they are drawn: neighbour, labor (a batch has fewer rows); :by=weight; neighbour:replace=true."""
 
+    feature_cache: str = "none"
+    """Rows of other ranks to keep: none, vip:share=0.1 (the likeliest to be read), degree:share=0.1."""
+
     def __post_init__(self) -> None:
         if self.batch_size < 0:
             raise UserError(f"--batch-size {self.batch_size}: must not be negative; 0 is the full graph")

@@ -1,10 +1,13 @@
 """Features spread by owner, pulled by whoever needs them: first how many, then which, then the rows.
 
 What is pulled is a payload of layer 0 in the ledger: bytes by owner and receiver. Numbers of rows and their
-counts are agreement. All ranks pull together, and a rank that needs nothing says so.
+counts are agreement. All ranks pull together, and a rank that needs nothing says so. Rows that are kept cross
+once; they are copied to where pulled ones are, so that sums over them have the same bits.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,38 +20,71 @@ from sancus.kernels.picked import PickedRows, Table, to_scipy
 from sancus.kernels.rows import take
 
 
-class FeatureStore:
-    """Own rows of the features, and the way to those of other ranks."""
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the row of each node is, by the node's number."""
 
-    def __init__(self, own: Table, group: Group) -> None:
+    owner: torch.Tensor  # [N] the rank that has it
+    row: torch.Tensor  # [N] its row there
+
+
+class FeatureStore:
+    """Own rows of the features, kept rows of other ranks, and the way to all the others."""
+
+    def __init__(self, own: Table, places: Places, group: Group) -> None:
         """`own [n_i, F]`, dense or sparse alike on all ranks."""
         self.own = own
+        self.kept = _without_rows(own)
         self.pulled_rows = 0  # so far
+        self.cached_rows = 0  # rows of other ranks that were kept, so far
+        self._places = places
+        self._place_kept = torch.full_like(places.row, -1)  # [N] of a row that is kept
         self._group = group
-        self._none = _without_rows(own)
         self._entry = Entry("payload", Stream(0, "forward", group.members[group.rank]))
 
-    def pull(self, owner: torch.Tensor, row: torch.Tensor) -> PickedRows:
-        """Rows `row [n]` of ranks `owner [n]`, numbered from 0 at their owners; every rank calls it."""
-        if self._group.size == 1:
-            return PickedRows(self.own, self._none, row)
-        mine = owner == self._group.rank
-        theirs = torch.nonzero(~mine).flatten()
-        order = theirs[torch.argsort(owner[theirs], stable=True)]
-        wanted = torch.bincount(owner[order], minlength=self._group.size)
-        pulled = self._fetch(row[order], wanted)
-        place = row.clone()
-        place[order] = torch.arange(len(order)) + self.own.shape[0]
-        self.pulled_rows += len(order)
-        return PickedRows(self.own, pulled, place)
+    def keep(self, nodes: torch.Tensor) -> None:
+        """From now on hold a copy of the rows of `nodes [k]` of other ranks; every rank calls it."""
+        nodes = nodes[self._by_owner(nodes)]
+        self.kept = self._fetch(nodes)
+        self._place_kept[nodes] = torch.arange(len(nodes))
 
-    def _fetch(self, ids: torch.Tensor, wanted: torch.Tensor) -> Table:
-        """Rows `ids [r]` of others, ordered by owner, of whom `wanted [p]` come of each."""
+    def pull(self, nodes: torch.Tensor) -> PickedRows:
+        """Rows of the nodes `[n]`; every rank calls it."""
+        place = self._places.row[nodes]
+        if self._group.size == 1:
+            return PickedRows(self.own, self.kept, place)
+        here = self._place_kept[nodes]
+        missing = (here < 0) & (self._places.owner[nodes] != self._group.rank)
+        which = torch.nonzero(missing).flatten()
+        which = which[self._by_owner(nodes[which])]
+        held = torch.nonzero(here >= 0).flatten()
+        pulled = self._fetch(nodes[which])
+        others = torch.cat([held, which])
+        place[others] = torch.arange(len(others)) + self.own.shape[0]
+        self.pulled_rows += len(which)
+        self.cached_rows += len(held)
+        return PickedRows(self.own, self._beside_kept(here[held], pulled), place)
+
+    def _by_owner(self, nodes: torch.Tensor) -> torch.Tensor:
+        """The order `[n]` in which nodes stand by their owners."""
+        return torch.argsort(self._places.owner[nodes], stable=True)
+
+    def _beside_kept(self, held: torch.Tensor, pulled: Table) -> Table:
+        """The rows `held [k]` of those that are kept, then those that were pulled."""
+        if not len(held):
+            return pulled
+        place = torch.cat([held, torch.arange(pulled.shape[0]) + self.kept.shape[0]])
+        return PickedRows(self.kept, pulled, place).to_rows()
+
+    def _fetch(self, nodes: torch.Tensor) -> Table:
+        """Rows of nodes `[r]` of other ranks, which stand by their owners."""
+        wanted = torch.bincount(self._places.owner[nodes], minlength=self._group.size)
         everyone = self._group.all_gather(wanted, AGREEMENT)
         asked = everyone[:, self._group.rank].tolist()  # of this rank, by each
         counts = wanted.tolist()
-        requests = ids.new_empty(sum(asked))
-        self._group.all_to_all(ids.contiguous(), counts, requests, asked, AGREEMENT).wait()
+        rows = self._places.row[nodes]
+        requests = rows.new_empty(sum(asked))
+        self._group.all_to_all(rows, counts, requests, asked, AGREEMENT).wait()
         if isinstance(self.own, SparseMatrix):
             return self._exchange_sparse(self.own, requests, asked, counts)
         return self._exchange(take(self.own, requests), asked, counts)

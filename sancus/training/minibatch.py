@@ -20,6 +20,7 @@ from sancus.models.settings import ModelSettings
 from sancus.plugins import build
 from sancus.sampling import SAMPLERS
 from sancus.sampling.settings import SamplingSettings
+from sancus.store import CACHES, NO_CACHE
 from sancus.training.schedule import Schedule, Work
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class MiniBatch(Schedule):
         Metric("sampled_edges", "", "edges that were drawn, over all hops and ranks", "sum"),
         Metric("input_rows", "", "rows of the features that samples read, over all ranks", "sum"),
         Metric("pulled_rows", "", "of these, rows that came from another rank", "sum"),
+        Metric("cached_rows", "", "of these, rows of another rank that the cache had", "sum"),
     )
 
     def __init__(self, sampling: SamplingSettings, shape: ModelSettings) -> None:
@@ -60,6 +62,7 @@ class MiniBatch(Schedule):
         self._shape = shape
         self._supplies: Supplies | None = None
         self._figures: dict[str, float] = {}
+        self._cache_rows: list[int] = []  # rows of others that each rank keeps
 
     def layout(self, ranks: int) -> Layout:
         """Every rank owns a part, and holds all layers."""
@@ -76,7 +79,7 @@ class MiniBatch(Schedule):
         from sancus.models.contract import traits_of
         from sancus.sampling.batch import Surroundings
         from sancus.sampling.gathered import gather_numbers, gather_topology
-        from sancus.store.features import FeatureStore
+        from sancus.store.features import FeatureStore, Places
 
         site, group = work.site, work.step.group
         if site is None:
@@ -87,14 +90,17 @@ class MiniBatch(Schedule):
         if not shrinks:
             _refuse_batch_norm(work.step.model)
         everything = gather_topology(site.shard, site.normalisation, group)
-        self._supplies = Supplies(
+        own_seeds = work.task.rows_needed("train")
+        store = FeatureStore(work.neighbourhood.input, Places(everything.owner, everything.row), group)
+        supplies = self._supplies = Supplies(
             everything,
             build("sampler", SAMPLERS, self._settings.sampler),
             hop_sampler(everything.topology, site.bench.dtype),
-            FeatureStore(work.neighbourhood.input, group),
+            store,
             Surroundings(group, site.bench.kernel, site.seed, shrinks, self._settings.fanout),
-            gather_numbers(everything, work.task.rows_needed("train"), group),
+            gather_numbers(everything, own_seeds, group),
         )
+        self._fill_cache(supplies, everything.own[own_seeds])
         return work.evaluation
 
     def train_epoch(self, epoch: int, work: Work) -> float:
@@ -124,7 +130,25 @@ class MiniBatch(Schedule):
             "training_nodes": len(supplies.training),
             "steps_per_epoch": -(-len(supplies.training) // size),
             "topology_edges": len(supplies.everything.topology.col),
+            "cache_rows": self._cache_rows,
         }
+
+    def _fill_cache(self, supplies: Supplies, seeds: torch.Tensor) -> None:
+        """Keep the rows of other ranks that batches will read most; `seeds [t_i]` are the own ones."""
+        import torch
+
+        from sancus.store.kept_rows import Reads, rows_to_keep
+
+        group = supplies.around.group
+        if self._settings.feature_cache == NO_CACHE or group.size == 1:
+            return
+        cache = build("cache", CACHES, self._settings.feature_cache)
+        everything, fanouts = supplies.everything, self._settings.fanouts(self._shape.layers)
+        rate = self._settings.batch_size / max(1, len(supplies.training))
+        reads = Reads(everything.topology, seeds, rate, fanouts)
+        rows = rows_to_keep(cache, reads, everything.owner != group.rank)
+        supplies.store.keep(rows)
+        self._cache_rows = group.all_gather(torch.tensor([len(rows)])).flatten().tolist()
 
     def _step(self, batch: torch.Tensor, work: Work) -> float:
         """One update by the seeds `[b]` of all ranks; this rank's share of their mean loss."""
@@ -139,15 +163,17 @@ class MiniBatch(Schedule):
         key = SampleKey(supplies.around.seed, group.clock.epoch, group.clock.step)
         sampled = supplies.sampler.sample(supplies.hops, seeds, fanouts, key.of_hops(len(fanouts)))
         nodes = sampled.nodes
-        before = supplies.store.pulled_rows
-        rows = supplies.store.pull(everything.owner[nodes], everything.row[nodes])
+        store = supplies.store
+        before = store.pulled_rows, store.cached_rows
+        rows = store.pull(nodes)
         neighbourhood = SampledBatch(sampled, everything.ids[nodes], rows, supplies.around)
         share = len(batch) / max(1, len(supplies.training))
         task = work.task.restricted(everything.row[seeds], share)
         self._figures["steps"] += 1
         self._figures["sampled_edges"] += sum(len(col) for _, col, _ in sampled.entries)
         self._figures["input_rows"] += len(nodes)
-        self._figures["pulled_rows"] += supplies.store.pulled_rows - before
+        self._figures["pulled_rows"] += store.pulled_rows - before[0]
+        self._figures["cached_rows"] += store.cached_rows - before[1]
         return work.step.descend(neighbourhood, lambda logits: task.loss(neighbourhood.of_seeds(logits)))
 
 

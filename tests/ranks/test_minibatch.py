@@ -170,3 +170,40 @@ def test_input_is_not_copied_where_it_is_summed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(PickedRows, "to_rows", refuse)
     for ranks, how in ((1, "contiguous"), (2, "random")):
         train(tmp_path, ranks, how, awkward_graph(), model="gcn", dropout=0.0, batch_size=4, fanout="2")
+
+
+KEPT = ["vip:share=0.4", "degree:share=0.4", "vip:share=1"]
+
+
+@pytest.mark.parametrize("name", ["directed", "sparse"])
+def test_a_cache_changes_no_bit(name: str, tmp_path: Path) -> None:
+    """Losses and weights are those without one; what the cache has is not pulled."""
+    few = {"model": "sage", "batch_size": 4, "fanout": "3,2", "dropout": 0.0}
+    graph = awkward_graph(**GRAPHS[name])
+    for how, ranks in (("random", 2), ("with-empty-block", 3)):
+        plain = train(tmp_path, ranks, how, graph, **few)
+        before = [record["pulled_rows"] for record in plain[0]["records"]]
+        for cache in KEPT:
+            cached = train(tmp_path, ranks, how, graph, **few, feature_cache=cache)
+            assert cached[0]["losses"] == plain[0]["losses"], "bit for bit"
+            for key, tensor in plain[0]["weights"].items():
+                assert torch.equal(cached[0]["weights"][key], tensor), key
+            records = cached[0]["records"]
+            both = [record["pulled_rows"] + record["cached_rows"] for record in records]
+            assert both == before and all(record["cached_rows"] > 0 for record in records)
+            assert cache != "vip:share=1" or not any(record["pulled_rows"] for record in records)
+
+
+def test_cached_bytes_are_a_hand_count(tmp_path: Path) -> None:
+    """Kept rows cross once, before the first epoch; after that only the others, 7 float64 features each."""
+    few = {"model": "sage", "batch_size": 4, "fanout": "2", "epochs": 2, "feature_cache": "degree:share=0.5"}
+    graph, ranks = awkward_graph(), 2
+    noted = train(tmp_path, ranks, "random", graph, **few)
+    part = build("partitioner", PARTITIONERS, "random").assign(graph.adjacency, ranks)
+    degree = np.diff(graph.adjacency.tocsc().indptr)
+    kept = sum(
+        min(int(0.5 * (part != rank).sum()), int((degree[part != rank] > 0).sum())) for rank in range(ranks)
+    )
+    first, second = noted[0]["records"]
+    assert first["wire_bytes"] == (kept + first["pulled_rows"]) * 56
+    assert second["wire_bytes"] == second["pulled_rows"] * 56 and second["cached_rows"] > 0

@@ -8,26 +8,13 @@ from typing import Any
 import pytest
 
 from sancus.advise import doctor
-from sancus.codecs import CODECS
+from sancus.config.kinds import KINDS
 from sancus.config.papers import PAPERS
 from sancus.config.presets import PRESETS
 from sancus.errors import UserError
-from sancus.models import MODELS
-from sancus.parameters import PARAMETER_CODECS
-from sancus.partitioners import PARTITIONERS
-from sancus.plans import PLANS
-from sancus.staleness import POLICIES
 from sancus.trackers.base import Guarded
 
-TABLES: dict[str, Any] = {
-    "partitioner": PARTITIONERS,
-    "plan": PLANS,
-    "policy": POLICIES,
-    "codec": CODECS,
-    "parameter-codec": PARAMETER_CODECS,
-    "model": MODELS,
-    "preset": PRESETS,
-}
+TABLES: dict[str, Any] = {name: kind.table for name, kind in KINDS.items()} | {"preset": PRESETS}
 OURS = {"exact", "lean"}
 
 

@@ -138,6 +138,10 @@ EFFECTS: dict[str, list[Effect]] = {
         effect("labor", batch_size=4, fanout="2"),
         effect("neighbour:by=weight", batch_size=4, fanout="2"),
     ],
+    "feature_cache": [
+        effect("vip:share=0.5", "wire", same=("losses",), batch_size=4, fanout="2"),
+        effect("degree:share=0.2", "wire", same=("losses",), batch_size=4, fanout="2"),
+    ],
 }
 OTHERS = (LaunchSettings, OutputSettings)
 ELSEWHERE = {

@@ -44,8 +44,8 @@ BELOW = {
     "trackers": "errors plugins metrics",
     "watch": "comm",
     "config": (
-        "errors plugins kernels staleness partitioners comm codecs parameters plans datasets sampling models "
-        "training "
+        "errors plugins kernels staleness partitioners comm codecs parameters plans datasets store sampling "
+        "models training "
         "trackers"
     ),
     "launch": "errors watch",

@@ -47,6 +47,11 @@ SMALL = {"batch_size": 4}
         (SMALL | {"label_rate": 0.5}, "--label-rate 0.5 is for"),
         (SMALL | {"preset": "lean"}, "--preset exact sets nothing of the kind"),
         (SMALL | {"schedule": "tests.helpers.toy_schedules:Thirds"}, "has no batches; leave it out"),
+        (
+            {"feature_cache": "vip"},
+            "--feature-cache vip is for mini-batches; add --batch-size, or leave it out",
+        ),
+        (SMALL | {"feature_cache": "vips"}, "cache 'vips' does not exist; choose from degree, vip"),
         ({"schedule": "minibatch"}, "--schedule minibatch needs --batch-size"),
     ],
 )
@@ -68,6 +73,7 @@ def test_the_command_line_says_so_in_one_line_before_ranks_start() -> None:
         (("--batch-size", "64", "--fanout", "3,2,1"), "--fanout 3,2,1 is for 3 layers"),
         (("--batch-size", "-64"), "--batch-size -64: must not be negative"),
         (("--batch-size", "64", "--norm", "batch"), "--norm batch takes statistics"),
+        (("--batch-size", "64", "--feature-cache", "vip:share=2"), "share=2 must be above 0 and at most 1"),
         (("--batch-size", "64", "--sampler", "labor:by=size"), "by='size' is not one of count, weight"),
     ):
         refused = run("train", "synthetic", "--ranks", "2", *flags)
