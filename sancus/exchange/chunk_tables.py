@@ -180,11 +180,14 @@ class ChunkTables:
         return now
 
     def _gradient(self, table: ChunkTable, like: torch.Tensor) -> torch.Tensor:
-        """Where gradients add up in this epoch: from zero, or from what rows gave in the epoch before."""
+        """Where gradients add up in this epoch: from zero, or from what rows gave in the epoch before.
+
+        In the order of chunks, not in that of the last epoch, which a resumed run does not know.
+        """
         if table.gradient is None:
             table.gradient = like.new_zeros(self.cut.width, like.shape[1])
-            for chunk, given in table.given.items():
-                table.gradient.index_add_(0, self.selection(chunk).columns, given)
+            for chunk in sorted(table.given):
+                table.gradient.index_add_(0, self.selection(chunk).columns, table.given[chunk])
         return table.gradient
 
     def _returned(self, layer: int, chunk: int, gradient: torch.Tensor) -> torch.Tensor:

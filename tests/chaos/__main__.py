@@ -2,7 +2,8 @@
 
     python -m tests.chaos --seeds 1234     # this one again, with its story
 
-A failure prints its seed, this command, and what happened. `--record FILE` collects one line a trial.
+A failure prints its seed, this command, and what happened. `--record FILE` collects one line a trial; the
+same command goes on with the seeds that FILE does not have yet, or that failed there.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def main() -> int:
     packed_library()  # so that forks need not compress it
     begun, failed = time.monotonic(), 0
     seeds = options.seeds or range(options.first, options.first + options.trials)
+    done = passed(options.record)
+    seeds = [seed for seed in seeds if seed not in done]
     for seed in seeds:
         if time.monotonic() - begun > 60 * options.minutes:
             print(f"time is up before seed {seed}", flush=True)
@@ -69,6 +72,15 @@ def main() -> int:
             with options.record.open("a") as file:
                 file.write(json.dumps(asdict(report)) + "\n")
     return int(failed > 0)
+
+
+def passed(record: Path | None) -> set[int]:
+    """The seeds of which a record says that nothing was wrong, the last time."""
+    if record is None or not record.exists():
+        return set()
+    reports = map(json.loads, record.read_text().splitlines())
+    outcomes = {report["seed"]: report["outcome"] for report in reports}
+    return {seed for seed, outcome in outcomes.items() if outcome != "failed"}
 
 
 def attempt(trial: Trial) -> Report:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sancus.codecs import CODECS
 from sancus.config.presets import PRESETS
 from sancus.models import MODELS
+from sancus.parameters import EXACT, PARAMETER_CODECS
 from sancus.training import SCHEDULES
 
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # signals that ask a run to end
@@ -94,10 +95,10 @@ class Trial:
 def draw(seed: int) -> Trial:
     """The trial of a seed."""
     draws = random.Random(seed)
-    ranks = draws.choices((1, 2, 3, 4), (1, 4, 3, 2))[0]
+    ranks = draws.choices((1, 2, 3, 4), (2, 10, 7, 1))[0]
     backend = "mpi" if ranks > 1 and draws.random() < MPI_SHARE else "gloo"
     ranks = min(ranks, 2) if backend == "mpi" else ranks
-    epochs = draws.randrange(30, 70)
+    epochs = draws.randrange(20, 45)
     flags, cold, restarts = tuple(_flags(draws, ranks)), draws.random() < 0.4, draws.choice((0, 0, 2))
     disturbances: list[Disturbance] = []
     for _ in range(draws.choices((1, 2, 3), (4, 3, 2))[0]):
@@ -111,11 +112,13 @@ def draw(seed: int) -> Trial:
 
 def _flags(draws: random.Random, ranks: int) -> list[str]:
     """What is trained, and how."""
-    nodes, degree = draws.randrange(60, 400), draws.choice((3, 6, 10))
+    nodes, degree = draws.randrange(40, 200), draws.choice((3, 6, 10))
     flags = [f"synthetic:nodes={nodes},features=12,classes=4,degree={degree},seed={draws.randrange(100)}"]
     flags += ["--model", draws.choice(sorted(MODELS))]
-    schedule = draws.choices(sorted(SCHEDULES), [3 if name == "full" else 1 for name in sorted(SCHEDULES)])[0]
+    schedule = draws.choice(sorted(SCHEDULES))
     flags += _of_schedule(draws, schedule, ranks)
+    if draws.random() < 0.3 and "digest" not in " ".join(flags):  # whose ranks average, in full precision
+        flags += ["--parameter-codec", draws.choice(sorted(PARAMETER_CODECS.keys() - {EXACT}))]
     flags += ["--partitioner", draws.choice(("metis", "random", "contiguous"))]
     flags += ["--hidden", "8", "--dropout", draws.choice(("0", "0.5")), "--seed", str(draws.randrange(1000))]
     flags += ["--dtype", draws.choice(("float32", "float64"))]
@@ -128,18 +131,34 @@ def _flags(draws: random.Random, ranks: int) -> list[str]:
 def _of_schedule(draws: random.Random, schedule: str, ranks: int) -> list[str]:
     """The schedule, and the factors of the traffic that it goes with."""
     if schedule == "minibatch":
-        return ["--preset", "exact", "--batch-size", str(draws.choice((8, 40))), "--fanout", "3"]
+        sampler, fanout = draws.choice(("neighbour", "labor")), draws.choice(("3", "3", "all"))
+        flags = ["--preset", "exact", "--batch-size", str(draws.choice((8, 40)))]
+        return [*flags, "--sampler", sampler, "--fanout", fanout]
     if schedule == "pipeline":
-        stages = draws.choice([count for count in range(1, ranks + 1) if ranks % count == 0])
-        order = draws.choice(("shuffle", "fixed", "alternate"))
-        form = draws.choice((f"gnnpipe:{stages}", f"gnnpipe:{stages}:paper"))
-        return ["--preset", form, "--layers", "4", "--chunks", "3", "--chunk-order", order]
+        return _of_pipeline(draws, ranks)
     preset = _preset(draws)
     flags = ["--preset", preset, "--schedule", schedule]
     if draws.random() < 0.3:
-        flags += ["--codec", draws.choice(sorted(CODECS.keys() - {"auto"}))]
+        flags += ["--codec", _codec(draws)]
         flags += [] if preset.startswith("bns") else ["--error-feedback"]
     return flags
+
+
+def _of_pipeline(draws: random.Random, ranks: int) -> list[str]:
+    """Stages, the chunks that go through them, and how those of others are remembered."""
+    stages = draws.choice([count for count in range(1, ranks + 1) if ranks % count == 0])
+    form = draws.choice((f"gnnpipe:{stages}", f"gnnpipe:{stages}:paper"))
+    flags = ["--preset", form, "--layers", "4", "--chunks", draws.choice(("2", "3", "5"))]
+    flags += ["--chunk-order", draws.choice(("shuffle", "fixed", "alternate"))]
+    flags += ["--history-every", draws.choice(("1", "3"))]
+    flags += ["--history-start", draws.choice(("exact", "zeros"))]
+    flags += ["--stale-gradients"] if draws.random() < 0.3 else []
+    flags += ["--boundary-codec", _codec(draws)] if draws.random() < 0.4 else []
+    return flags + (["--codec", _codec(draws)] if draws.random() < 0.3 else [])
+
+
+def _codec(draws: random.Random) -> str:
+    return draws.choice(sorted(CODECS.keys() - {"auto"}))
 
 
 def _preset(draws: random.Random) -> str:

@@ -25,6 +25,7 @@ from sancus.comm.ledger import Ledger
 from sancus.console.speaker import Silent
 from sancus.launch.interrupt import SIGNALS, Stopped
 from sancus.launch.world import RUN, World
+from sancus.runs.layout import chunks_needed, parts_needed
 from sancus.runs.session import Request, run_rank
 from sancus.shards.cache import prepare
 from sancus.training.trainer import Trainer
@@ -60,7 +61,9 @@ def train(
     """
     data, config = read_flags([str(word) for word in argv])
     rank, size = group.rank, group.size
-    shards = prepare(data, config.factors.partitioner, size, config.factors.row_order)
+    parts, chunks = parts_needed(config, size), chunks_needed(config, size)
+    factors = config.factors
+    shards = prepare(data, factors.partitioner, parts, factors.row_order, chunks=chunks)
     group.ledger = Ledger()
     notes = Notes()
     handlers = {number: signal.getsignal(number) for number in SIGNALS}

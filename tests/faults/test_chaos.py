@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from sancus.codecs import CODECS
 from sancus.config.presets import PRESETS
 from sancus.models import MODELS
+from sancus.parameters import EXACT, PARAMETER_CODECS
 from sancus.training import SCHEDULES
+from tests.chaos.__main__ import passed
 from tests.chaos.drawn import KINDS, NETWORK, SIGNALS, draw
 from tests.chaos.table import summary
 from tests.faults.counts import everything
@@ -20,7 +23,7 @@ from tests.helpers.command import TOP
 
 SEEDS = range(1, 501)
 # Short ones, with few ranks and without mpiexec, whose ranks import torch.
-SAMPLE = [1, 7, 13, 14, 25, 27, 31, 32, 43, 44, 49, 51, 55, 57, 58, 61, 64, 66, 67, 69]
+SAMPLE = [8, 9, 12, 18, 25, 27, 31, 41, 44, 49, 55, 57, 58, 65, 71, 77, 98, 101, 122, 131]
 
 
 def test_a_seed_is_a_trial() -> None:
@@ -32,8 +35,11 @@ def test_what_can_be_drawn_is_drawn() -> None:
     """Every entry of the tables, every signal and every kind of disturbance, within 500 seeds."""
     trials = [draw(seed) for seed in SEEDS]
     words = {word.partition(":")[0] for trial in trials for word in trial.flags}
-    assert {*PRESETS, *MODELS} <= words
+    assert {*PRESETS, *MODELS, *CODECS, *PARAMETER_CODECS} - {"auto", EXACT} <= words
     assert words >= {"full", "--batch-size", "gnnpipe"} and len(SCHEDULES) == 3  # each schedule, by its flags
+    assert words >= {"--boundary-codec", "--stale-gradients", "labor"}
+    assert {trial.backend for trial in trials if "--batch-size" in trial.flags} == {"gloo", "mpi"}
+    assert {trial.backend for trial in trials if "--chunks" in trial.flags} == {"gloo", "mpi"}
     disturbances = [one for trial in trials for one in trial.disturbances]
     assert {one.kind for one in disturbances} == set(KINDS)
     assert {one.number for one in disturbances} == {0, *SIGNALS}
@@ -64,7 +70,15 @@ def test_disturbed_runs_end_as_if_nothing_had_been(tmp_path: Path) -> None:
     assert {report["outcome"] for report in reports} <= {"same", "unavailable"}, done.stdout
     met = [name for report in reports for name, reached in report["disturbances"] if reached]
     assert len(met) >= len(SAMPLE) // 2, done.stdout
-    assert "20 trials, seeds 1, 7, 13-14, 25, " in "".join(summary(lines))
+    assert "20 trials, seeds 8-9, 12, 18, 25, " in "".join(summary(lines))
+
+
+def test_a_record_says_which_seeds_are_left(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    assert passed(None) == passed(record) == set()
+    lines = [(1, "same"), (2, "failed"), (3, "failed"), (3, "same"), (4, "same"), (4, "failed")]
+    record.write_text("".join(json.dumps({"seed": seed, "outcome": how}) + "\n" for seed, how in lines))
+    assert passed(record) == {1, 3}
 
 
 def test_a_table_counts_the_last_try_of_a_seed() -> None:

@@ -28,6 +28,9 @@ SETTINGS = {
     "sage": "--model sage --norm batch --plan halo --staleness pipelined --patience 4",
     "gat": "--model gat --heads 2 --attention-dropout 0.3 --staleness epoch-fixed:bound=2",
     "auto codec": "--codec auto:budget=2.5 --agree epoch --staleness variation-gap:gap=0.05",
+    "stale gradients": "--preset gnnpipe --layers 3 --chunks 4 --chunk-order alternate --stale-gradients",
+    "few bits": "--preset gnnpipe:1 --chunks 3 --history-every 3 --codec int4 --parameter-codec low-rank",
+    "mini-batches": "--preset exact --batch-size 8 --fanout 3 --sampler labor --parameter-codec int2",
     "momentum": "--preset sylvie-a:3 --optimizer sgd --momentum 0.9 --schedule cosine --warmup 3",
 }
 
