@@ -7,7 +7,8 @@ from typing import Any
 
 from sancus.errors import UserError
 from sancus.models import MODELS
-from sancus.sampling.settings import SamplingSettings
+from sancus.sampling import OF_SUBGRAPHS
+from sancus.sampling.settings import ALL, SamplingSettings
 from sancus.store import NO_CACHE
 
 FULL, MINIBATCH = "full", "minibatch"  # schedules
@@ -26,6 +27,16 @@ ONLY_BATCHES: dict[str, Any] = {"feature_cache": NO_CACHE}  # what leaves the fu
 def schedule_of(schedule: str, sampling: SamplingSettings) -> str:
     """The spec of the schedule that runs: a batch size chooses mini-batches."""
     return MINIBATCH if sampling.batch_size and schedule == FULL else schedule
+
+
+def _check_subgraphs(sampling: SamplingSettings) -> None:
+    """Refuse a number of neighbours where a sampler takes all of those that it has."""
+    name = sampling.sampler.partition(":")[0]
+    if name in OF_SUBGRAPHS and set(sampling.fanouts(1)) != {ALL}:
+        raise UserError(
+            f"--fanout {sampling.fanout}: --sampler {name} takes all neighbours inside a batch; "
+            "add --fanout all"
+        )
 
 
 def check_batches(sampling: SamplingSettings, settings: Mapping[str, Any]) -> None:
@@ -50,6 +61,7 @@ def check_batches(sampling: SamplingSettings, settings: Mapping[str, Any]) -> No
                 f"--{name.replace('_', '-')} {settings[name]} is for training on the full graph; leave it "
                 "out, or --batch-size (--preset exact sets nothing of the kind)"
             )
+    _check_subgraphs(sampling)
     fanouts, layers = sampling.fanouts(settings["layers"]), settings["layers"]
     if settings["model"] in MODELS and len(fanouts) != layers:
         raise UserError(

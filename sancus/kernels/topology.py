@@ -43,6 +43,16 @@ class Topology:
         return self.crow[1:] - self.crow[:-1]
 
     @cached_property
+    def rows(self) -> torch.Tensor:
+        """`[E]` the row of every entry."""
+        return torch.arange(self.nodes).repeat_interleave(self.degrees)
+
+    def sums(self) -> torch.Tensor:
+        """`[N]` of the absolute entries of `A` in every row."""
+        weight = torch.ones(len(self.col), dtype=torch.float64) if self.weight is None else self.weight.abs()
+        return torch.zeros(self.nodes, dtype=torch.float64).index_add_(0, self.rows, weight)
+
+    @cached_property
     def largest_degree(self) -> int:
         """The longest row."""
         return int(self.degrees.max()) if self.nodes else 0

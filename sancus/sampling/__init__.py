@@ -3,4 +3,7 @@
 SAMPLERS: dict[str, str] = {
     "neighbour": "sancus.sampling.neighbour:Neighbour",
     "labor": "sancus.sampling.labor:Labor",
+    "cluster": "sancus.sampling.cluster:Cluster",
+    "saint": "sancus.sampling.saint:Saint",
 }
+OF_SUBGRAPHS = frozenset({"cluster", "saint"})  # they draw nodes, and take all neighbours among these

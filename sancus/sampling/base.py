@@ -1,4 +1,4 @@
-"""The contract of a sampler, and the keys of its draws."""
+"""The contract of a sampler, the keys of its draws, and the batches of an epoch."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ class SampleKey:
         return tuple(_mixed(self.seed, self.epoch, self.step, 1 + hop) for hop in range(hops))
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What one step looks at, over all ranks."""
+
+    seeds: torch.Tensor  # [b] numbers of training nodes
+    share: float  # of the epoch: those of all its steps are 1 together
+    weight: torch.Tensor | None = None  # [b] of each seed's loss in the mean over all seeds; None: of these
+    members: torch.Tensor | None = None  # [m] all nodes of the sample, ascending; None: as hops find them
+
+
 class Sampler(Protocol):
     """Draws the neighbours of a batch.
 
@@ -48,8 +58,13 @@ def batches(nodes: torch.Tensor, size: int, seed: int, epoch: int) -> list[torch
     They are sorted by a hash of each, so that the order is the same whoever holds which node.
     """
     nodes = nodes.sort().values
-    noise = splitmix(nodes ^ signed(_mixed(seed, epoch, 0, 0)))
+    noise = splitmix(nodes ^ signed(order_key(seed, epoch)))
     return list(nodes[torch.argsort(noise, stable=True)].split(min(size, max(1, len(nodes)))))
+
+
+def order_key(seed: int, epoch: int) -> int:
+    """What the order of batches in an epoch depends on."""
+    return _mixed(seed, epoch, 0, 0)
 
 
 def _mixed(*values: int) -> int:

@@ -18,7 +18,7 @@ class SamplingSettings:
     fanout: str = "10"
     """Neighbours drawn a layer, from the seeds outward as in PyG (DGL: reversed): 15,10,5; 10: each; all."""
     sampler: str = "neighbour"
-    """How they are drawn: neighbour, labor (a batch has fewer rows); :by=weight; neighbour:replace=true."""
+    """How: neighbour, labor (fewer rows), each :by=weight; with --fanout all: cluster, saint (subgraphs)."""
 
     feature_cache: str = "none"
     """Rows of other ranks to keep: none, vip:share=0.1 (the likeliest to be read), degree:share=0.1."""

@@ -64,7 +64,9 @@ class HiddenLabels:
             score[0] = self._train_fraction
         return score
 
-    def restricted(self, rows: torch.Tensor, share: float = 1.0) -> HiddenLabels:
+    def restricted(
+        self, rows: torch.Tensor, share: float = 1.0, weight: torch.Tensor | None = None
+    ) -> HiddenLabels:
         """Refused: the training score is that of a pass of all rows, and shown labels are drawn for it."""
         raise UserError("--label-rate needs all rows in one step; leave it out, or choose --schedule full")
 

@@ -26,9 +26,9 @@ from sancus.training.schedule import Schedule, Work
 if TYPE_CHECKING:
     import torch
 
-    from sancus.kernels.sample import HopSampler
-    from sancus.sampling.base import Sampler
+    from sancus.sampling.base import Batch
     from sancus.sampling.batch import Surroundings
+    from sancus.sampling.batch_source import BatchSource
     from sancus.sampling.gathered import GatheredTopology
     from sancus.store.features import FeatureStore
     from sancus.training.evaluation import Evaluation
@@ -39,8 +39,7 @@ class Supplies:
     """What the steps of a run draw on; made once, on every rank."""
 
     everything: GatheredTopology
-    sampler: Sampler
-    hops: HopSampler
+    batches: BatchSource
     store: FeatureStore
     around: Surroundings
     training: torch.Tensor  # [t] numbers of all training nodes, ascending
@@ -75,9 +74,9 @@ class MiniBatch(Schedule):
 
     def prepare(self, work: Work) -> Evaluation:
         """Gather the topology, and say who has which training nodes."""
-        from sancus.kernels.sample import hop_sampler
         from sancus.models.contract import traits_of
         from sancus.sampling.batch import Surroundings
+        from sancus.sampling.batch_source import Ground, batch_source
         from sancus.sampling.gathered import gather_numbers, gather_topology
         from sancus.store.features import FeatureStore, Places
 
@@ -92,29 +91,29 @@ class MiniBatch(Schedule):
         everything = gather_topology(site.shard, site.normalisation, group)
         own_seeds = work.task.rows_needed("train")
         store = FeatureStore(work.neighbourhood.input, Places(everything.owner, everything.row), group)
+        training = gather_numbers(everything, own_seeds, group)
+        fanouts = self._settings.fanouts(self._shape.layers)
+        size = self._settings.batch_size
+        ground = Ground(everything.topology, training, size, fanouts, site.seed, site.bench.dtype)
         supplies = self._supplies = Supplies(
             everything,
-            build("sampler", SAMPLERS, self._settings.sampler),
-            hop_sampler(everything.topology, site.bench.dtype),
+            batch_source(build("sampler", SAMPLERS, self._settings.sampler), ground, group),
             store,
             Surroundings(group, site.bench.kernel, site.seed, shrinks, self._settings.fanout),
-            gather_numbers(everything, own_seeds, group),
+            training,
         )
         self._fill_cache(supplies, everything.own[own_seeds])
         return work.evaluation
 
     def train_epoch(self, epoch: int, work: Work) -> float:
         """One step a batch; this rank's share of the mean loss over the epoch's seeds."""
-        from sancus.sampling.base import batches
-
         assert self._supplies is not None, "a schedule is prepared first"
         self._figures = dict.fromkeys((metric.name for metric in self.measures), 0.0)
         work.neighbourhood.begin_epoch(epoch)
-        training, seed = self._supplies.training, self._supplies.around.seed
         loss = 0.0
-        for step, batch in enumerate(batches(training, self._settings.batch_size, seed, epoch)):
+        for step, batch in enumerate(self._supplies.batches.of_epoch(epoch)):
             work.step.group.clock.begin_step(step)
-            loss += self._step(batch, work) * len(batch) / max(1, len(training))
+            loss += self._step(batch, work) * batch.share
         return loss
 
     def figures(self) -> dict[str, float]:
@@ -150,25 +149,25 @@ class MiniBatch(Schedule):
         supplies.store.keep(rows)
         self._cache_rows = group.all_gather(torch.tensor([len(rows)])).flatten().tolist()
 
-    def _step(self, batch: torch.Tensor, work: Work) -> float:
-        """One update by the seeds `[b]` of all ranks; this rank's share of their mean loss."""
+    def _step(self, batch: Batch, work: Work) -> float:
+        """One update by the seeds of all ranks; this rank's share of their mean loss."""
         from sancus.sampling.base import SampleKey
         from sancus.sampling.batch import SampledBatch
 
         supplies = self._supplies
         assert supplies is not None
         everything, group = supplies.everything, work.step.group
-        seeds = batch[everything.owner[batch] == group.rank]
-        fanouts = self._settings.fanouts(self._shape.layers)
+        own = everything.owner[batch.seeds] == group.rank
+        seeds, weight = batch.seeds[own], None if batch.weight is None else batch.weight[own]
         key = SampleKey(supplies.around.seed, group.clock.epoch, group.clock.step)
-        sampled = supplies.sampler.sample(supplies.hops, seeds, fanouts, key.of_hops(len(fanouts)))
+        sampled = supplies.batches.sample(batch, seeds, key)
         nodes = sampled.nodes
         store = supplies.store
         before = store.pulled_rows, store.cached_rows
         rows = store.pull(nodes)
         neighbourhood = SampledBatch(sampled, everything.ids[nodes], rows, supplies.around)
-        share = len(batch) / max(1, len(supplies.training))
-        task = work.task.restricted(everything.row[seeds], share)
+        share = 1.0 if batch.weight is not None else batch.share
+        task = work.task.restricted(everything.row[seeds], share, weight)
         self._figures["steps"] += 1
         self._figures["sampled_edges"] += sum(len(col) for _, col, _ in sampled.entries)
         self._figures["input_rows"] += len(nodes)

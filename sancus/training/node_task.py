@@ -32,6 +32,7 @@ class NodeTask:
     label_smoothing: float = 0.0
     auc: bool = False  # score by mean ROC-AUC
     classes: int | None = None  # columns of the logits; None: whatever the model gives
+    row_weights: torch.Tensor | None = None  # [n_i] of the loss of each row; None: all 1
 
     @property
     def multilabel(self) -> bool:
@@ -61,23 +62,32 @@ class NodeTask:
             )
         rows, smoothing = self.rows["train"], self.label_smoothing
         scores, labels = logits[rows], self.labels[rows]
+        reduction = "sum" if self.row_weights is None else "none"
         if self.multilabel:
             soft = labels * (1.0 - smoothing) + 0.5 * smoothing if smoothing else labels
-            total = F.binary_cross_entropy_with_logits(
-                scores, soft, reduction="sum", pos_weight=self.class_weights
+            losses = F.binary_cross_entropy_with_logits(
+                scores, soft, reduction=reduction, pos_weight=self.class_weights
             )
-            return total / (self.train_count * labels.shape[1])
-        total = F.cross_entropy(
-            scores, labels, weight=self.class_weights, reduction="sum", label_smoothing=smoothing
+            return self._weighed(losses, scores) / (self.train_count * labels.shape[1])
+        losses = F.cross_entropy(
+            scores, labels, weight=self.class_weights, reduction=reduction, label_smoothing=smoothing
         )
-        return total / self.train_count
+        return self._weighed(losses, scores) / self.train_count
 
-    def restricted(self, rows: torch.Tensor, share: float = 1.0) -> NodeTask:
+    def restricted(
+        self, rows: torch.Tensor, share: float = 1.0, weight: torch.Tensor | None = None
+    ) -> NodeTask:
         """The task of some own rows `[k]`; their loss is a share of the mean over `share` of all training."""
         place = torch.full((len(self.labels),), -1, dtype=torch.int64, device=rows.device)
         place[rows] = torch.arange(len(rows), device=rows.device)
         kept = {split: place[own][place[own] >= 0] for split, own in self.rows.items()}
-        return replace(self, labels=self.labels[rows], rows=kept, train_count=self.train_count * share)
+        return replace(
+            self,
+            labels=self.labels[rows],
+            rows=kept,
+            train_count=self.train_count * share,
+            row_weights=weight,
+        )
 
     def score(self, logits: torch.Tensor, gatherer: Gatherer | None = None) -> torch.Tensor:
         """`[3, 2]` numerator and denominator of train, val and test, float64; they add up over ranks."""
@@ -88,6 +98,13 @@ class NodeTask:
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """The class of each row `[n]`, or with several labels a node which of them hold `[n, C]`."""
         return logits > 0 if self.multilabel else logits.argmax(dim=1)
+
+    def _weighed(self, losses: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The sum of `losses`, each times the weight of its row; without weights they are summed already."""
+        if self.row_weights is None:
+            return losses
+        weight = self.row_weights[self.rows["train"]].to(scores.dtype)
+        return (losses * (weight if losses.dim() == 1 else weight[:, None])).sum()
 
     def _fraction(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         scores, labels = logits[rows], self.labels[rows]

@@ -45,11 +45,11 @@ class Task(Protocol):
         """
         ...
 
-    def restricted(self, rows: torch.Tensor, share: float = 1.0) -> Task:
+    def restricted(self, rows: torch.Tensor, share: float = 1.0, weight: torch.Tensor | None = None) -> Task:
         """The same question about some of the own rows `[k]`, which are then all there are.
 
         Its loss is their share of the same global mean, so that the shares of disjoint rows add up; or of the
-        mean over a batch that is a `share` of the training nodes.
+        mean over a batch that is a `share` of the training nodes. `weight [k]` multiplies the loss of each.
         """
         ...
 

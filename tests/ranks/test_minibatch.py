@@ -113,6 +113,28 @@ def test_ranks_equal_one_process_at_any_fan_out(model: str, sampler: str, tmp_pa
     assert whole[0]["losses"] != pytest.approx(alone[0]["losses"], rel=1e-6), "nothing was drawn"
 
 
+@pytest.mark.parametrize("sampler", ["cluster:parts=6", "cluster:parts=9,by=random", "saint:coverage=4"])
+def test_ranks_equal_one_process_in_subgraphs(sampler: str, tmp_path: Path) -> None:
+    few = {"model": "sage", "sampler": sampler, "batch_size": 4, "fanout": "all", "dropout": 0.3}
+    for settings in ({}, {"inductive": True, "model": "gcn"}):
+        graph = awkward_graph(weighted=True)
+        alone = train(tmp_path, 1, "contiguous", graph, **few | settings)
+        assert_equal(train(tmp_path, 3, "with-empty-block", graph, **few | settings), alone)
+        whole = train(tmp_path, 1, "contiguous", graph, **few | settings | {"sampler": "neighbour"})
+        assert whole[0]["losses"] != pytest.approx(alone[0]["losses"], rel=1e-6), "nothing was drawn"
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_subgraph_of_all_nodes_is_the_full_graph(name: str, tmp_path: Path) -> None:
+    """All clusters in one step; walks from all nodes, which all train."""
+    how, ranks = PLACES[name]
+    graph = awkward_graph(**GRAPHS[name])
+    for sampler in ("cluster:parts=4", "saint:coverage=3"):
+        shared = {"model": "gcn", **SHAPES["labels"], "inductive": sampler != "cluster:parts=4"}
+        whole = train(tmp_path, 1, "contiguous", graph, **shared)
+        assert_equal(train(tmp_path, ranks, how, graph, **shared, sampler=sampler, **ALL), whole)
+
+
 def test_losses_of_batches_are_means_over_their_seeds(tmp_path: Path) -> None:
     """With weights that stand still, those of an epoch add up to the loss of the full graph."""
     still = {"model": "sage", "lr": 0.0, "dropout": 0.0}

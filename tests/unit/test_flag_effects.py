@@ -137,6 +137,8 @@ EFFECTS: dict[str, list[Effect]] = {
     "sampler": [
         effect("labor", batch_size=4, fanout="2"),
         effect("neighbour:by=weight", batch_size=4, fanout="2"),
+        effect("cluster:parts=6", batch_size=4, fanout="all"),
+        effect("saint", batch_size=4, fanout="all"),
     ],
     "feature_cache": [
         effect("vip:share=0.5", "wire", same=("losses",), batch_size=4, fanout="2"),

@@ -36,11 +36,9 @@ BELOW = {
     "parameters": "comm codecs",
     "exchange": "errors kernels staleness comm codecs plans",
     "store": "comm kernels",
-    "sampling": "errors kernels comm graphs exchange",
+    "sampling": "errors plugins kernels partitioners comm graphs exchange",
     "models": "errors plugins kernels",
-    "training": (
-        "errors plugins kernels metrics comm codecs graphs plans parameters exchange store sampling models"
-    ),
+    "training": ("errors plugins metrics comm codecs graphs plans parameters exchange store sampling models"),
     "trackers": "errors plugins metrics",
     "watch": "comm",
     "config": (

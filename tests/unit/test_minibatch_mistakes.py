@@ -35,7 +35,11 @@ SMALL = {"batch_size": 4}
             SMALL | {"fanout": "15,10,5"},
             "--fanout 15,10,5 is for 3 layers, and --layers is 2; give one a layer",
         ),
-        (SMALL | {"sampler": "labour"}, "sampler 'labour' does not exist; choose from labor, neighbour"),
+        (SMALL | {"sampler": "labour"}, "sampler 'labour' does not exist; choose from"),
+        (
+            SMALL | {"sampler": "saint:length=3"},
+            "--fanout 10: --sampler saint takes all neighbours inside a batch; add --fanout all",
+        ),
         (SMALL | {"staleness": "never"}, "--staleness never is for training on the full graph"),
         (SMALL | {"backward": "drop"}, "--backward drop is for training on the full graph"),
         (
