@@ -3,7 +3,8 @@
 Four collectives, called by all members in the same order: `broadcast`, `all_to_all`, `all_gather` and
 `all_reduce`; and `send` with its `receive`. What can travel while a rank computes returns a `Handle` at once;
 the tensors belong to the group until `Handle.wait`. Every wait has a timeout. Tensors are contiguous and the
-caller's own: receiving into a temporary is how a result gets lost.
+caller's own: receiving into a temporary is how a result gets lost. They may be on any device: messages are
+made where the transport wants them, so tensors of a GPU are staged through the host where it must.
 
 A group seals every message behind a header, counts its bytes in the ledger and checks what arrives
 (`sancus.comm.header`); a `Transport` moves them. Collectives are numbered; a message that is not of the
@@ -80,7 +81,7 @@ class Group:
         the ranks compute, and never goes around the ring, where every rank must help.
         """
         assert tensor.is_contiguous()
-        message, on_arrival, device = tensor, None, tensor.device
+        message, on_arrival, device = tensor, None, self.transport.device
         if not overhead and entry.purpose != "probe":
             plain = self._plain("broadcast", entry, tensor.dtype, tensor.shape)
             overhead = plain.overhead
@@ -117,6 +118,7 @@ class Group:
         assert send.is_contiguous() and receive.is_contiguous()
         assert send_counts[self.rank] == receive_counts[self.rank] == 0
         out, into, sizes, coming, on_arrival = send, receive, list(send_counts), list(receive_counts), None
+        device = self.transport.device
         if not overhead:
             plain, mine = (
                 self._plain("all-to-all", entry, send.dtype, send.shape[1:]),
@@ -125,7 +127,7 @@ class Group:
             overhead = plain.overhead
             going = [plain.header(rows, mine, to) for rows, to in zip(sizes, self.members, strict=True)]
             arriving = [plain.header(rows, by, mine) for rows, by in zip(coming, self.members, strict=True)]
-            out, into = seal(send.split(sizes), going, send.device), blank(arriving, receive.device)
+            out, into = seal(send.split(sizes), going, device), blank(arriving, device)
             on_arrival = partial(unseal, into, arriving, receive, self.members[self.rank])
             sizes, coming = [size_of(header) for header in going], [size_of(header) for header in arriving]
         self._count(entry, [size * out.element_size() for size in sizes], overhead)
@@ -140,7 +142,7 @@ class Group:
         """Everyone's `tensor` (same shape and dtype on all ranks), stacked: `[p, …]`."""
         plain = self._plain("all-gather", entry, tensor.dtype, tensor.shape)
         headers = [plain.header(1, sender) for sender in self.members]
-        mine = seal([tensor], [headers[self.rank]], tensor.device)
+        mine = seal([tensor], [headers[self.rank]], self.transport.device)
         self._count(entry, [mine.nbytes] * self.size, plain.overhead)
         everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
@@ -180,7 +182,7 @@ class Group:
         self._sent[receiver] += 1
         mine, other = self.members[self.rank], self.members[receiver]
         plain = self._plain("send", entry, tensor.dtype, tensor.shape, self._sent[receiver])
-        message = seal([tensor], [plain.header(1, mine, other)], tensor.device)
+        message = seal([tensor], [plain.header(1, mine, other)], self.transport.device)
         self.ledger.count(entry, other, message.nbytes, plain.overhead)
         return self._start(
             lambda: self.transport.send(message, receiver, MESSAGE_TAG),
@@ -195,7 +197,7 @@ class Group:
         mine, other = self.members[self.rank], self.members[sender]
         plain = self._plain("send", entry, tensor.dtype, tensor.shape, self._received[sender])
         headers = [plain.header(1, other, mine)]
-        message = blank(headers, tensor.device)
+        message = blank(headers, self.transport.device)
         return self._start(
             lambda: self.transport.receive(message, sender, MESSAGE_TAG),
             entry,

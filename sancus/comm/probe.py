@@ -24,7 +24,7 @@ def choose_broadcast(group: Group, method: Broadcast, device: torch.device) -> N
     if method != "auto" or group.size == 1:
         return
     best = torch.full((2,), float("inf"), dtype=torch.float64, device=device)
-    tensor = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
+    tensor = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=group.transport.device)
     for _ in range(REPEATS):
         for place, ring in enumerate((False, True)):
             group.ring = ring

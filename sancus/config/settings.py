@@ -94,7 +94,7 @@ class LaunchSettings:
     threads: int | None = field(default=None, metadata=OWN)
     """Threads a rank; default: cores divided by the ranks of this host."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where tensors live (cuda is untested)."""
+    """Where tensors live; cuda: one GPU a rank (has never run: docs/gpu.md)."""
     timeout: float = field(default=120.0, metadata=OWN)
     """Seconds after which a collective that does not end, or a builder of shards that rests, is an error."""
     restarts: int = field(default=0, metadata=ONCE)
@@ -195,8 +195,6 @@ class Config:
             raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
         if self.factors.backend == "nccl" and self.launch.device != "cuda":
             raise UserError("--backend nccl moves CUDA tensors; add --device cuda, or choose gloo or mpi")
-        if self.factors.backend in ("gloo", "mpi") and self.launch.device == "cuda":
-            raise UserError(f"--backend {self.factors.backend} moves host tensors; --device cuda needs nccl")
 
     @property
     def schedule(self) -> str:

@@ -73,14 +73,16 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
         for module, mode in modes:
             module.training = mode
         torch.set_rng_state(state)
-        for device, state_there in zip(_cuda_devices(model), states, strict=True):
-            torch.cuda.set_rng_state(state_there, device)
+        for device, state_there in zip(_devices(model), states, strict=True):
+            torch.get_device_module(device).set_rng_state(state_there, device)
 
 
 def _random_state(model: nn.Module) -> list[torch.Tensor]:
-    """Torch's random state: of the processor, then of the CUDA devices that the model is on."""
-    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, _cuda_devices(model))]
+    """Torch's random state: of the processor, then of the devices that the model is on."""
+    there = [torch.get_device_module(device).get_rng_state(device) for device in _devices(model)]
+    return [torch.get_rng_state(), *there]
 
 
-def _cuda_devices(model: nn.Module) -> list[int]:
-    return sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+def _devices(model: nn.Module) -> list[torch.device]:
+    """Those of the model's parameters, without the processor."""
+    return sorted({p.device for p in model.parameters() if p.device.type != "cpu"}, key=str)

@@ -105,10 +105,10 @@ class Delivery:
                 owner = owners[place]
                 if mine is not None and owner == own:
                     header = self._header(own, mine, use)
-                    message = seal([mine], [header], payload.device)
+                    message = seal([mine], [header], group.transport.device)
                 else:
                     header = self._header(owner, self.encoder.wire(rows[owner], payload, use.epoch), use)
-                    message = blank([header], payload.device)
+                    message = blank([header], group.transport.device)
                 handle = group.broadcast(
                     message, owner, use.entry(owner), overhead=self._overhead, background=use.background
                 )
@@ -160,8 +160,8 @@ class Delivery:
         watched = receiver_to_look_at(outgoing.payloads, use.epoch)
         if use.sends[own] and watched is not None:
             self._look(outgoing, watched, wires[others.index(watched)], use)
-        sealed = seal(wires, [going[rank] for rank in others if use.sends[own]], sample.device)
-        received = blank(coming, sample.device)
+        sealed = seal(wires, [going[rank] for rank in others if use.sends[own]], group.transport.device)
+        received = blank(coming, group.transport.device)
         handle = group.all_to_all(
             sealed,
             [size_of(header) for header in going],
@@ -250,7 +250,7 @@ class Delivery:
         with stopwatch.at("other"):
             expected = self.encoder.wire(rows, like, use.epoch)
             content = header.check(message, self._group.members[self._group.rank])
-            wire = content.view(expected.dtype).view(expected.shape)
+            wire = content.view(expected.dtype).view(expected.shape).to(like.device, non_blocking=True)
             with stopwatch.at("codec"):
                 payload = self.encoder.decode(wire, rows, like, use.epoch)
             if use.recall.history is not None:

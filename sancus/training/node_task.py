@@ -141,7 +141,7 @@ def class_weights(
         if len(weights) != len(per_class):
             sizes = f"{len(weights)} numbers for {len(per_class)} classes"
             raise UserError(f"--class-weights {settings.class_weights}: {sizes}")
-        return torch.tensor(weights, dtype=torch.float64)
+        return torch.tensor(weights, dtype=torch.float64, device=counts.device)
     if settings.class_weights == "none":
         return None
     share = (total - per_class) if multilabel else total / len(per_class)

@@ -22,7 +22,7 @@ from sancus.training.settings import TrainingSettings
 from tests.helpers import reference
 from tests.helpers.graphs import awkward_graph, with_train_nodes
 from tests.helpers.processes import TOP
-from tests.helpers.threads import open_own
+from tests.helpers.threads import CPU, open_own
 
 EPOCHS = 2
 TRAINING = TrainingSettings(epochs=EPOCHS, optimizer="sgd", lr=0.5, weight_decay=0.01, dtype="float64")
@@ -150,25 +150,25 @@ def train_cases(group: Group, folders: dict[str, str]) -> dict[str, dict[str, An
     return {case.name: train_case(group, case, Path(folders[case.name])) for case in cases()}
 
 
-def train_case(group: Group, case: Case, folder: Path) -> dict[str, Any]:
+def train_case(group: Group, case: Case, folder: Path, device: torch.device = CPU) -> dict[str, Any]:
     """Train one case by the product's own trainer, noting everything the law speaks of."""
     shard = open_own(folder, group)
-    trainer = make_trainer(case.config(), shard, group, torch.device("cpu"))
+    trainer = make_trainer(case.config(), shard, group, device)
     note: dict[str, Any] = {
         "nodes": torch.from_numpy(shard.nodes.copy()),
-        "weights": {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()},
+        "weights": {name: tensor.cpu().clone() for name, tensor in trainer.model.state_dict().items()},
         "losses": [],
         "logits": [],
         "gradients": [],
         "scores": [],
     }
     for epoch in range(EPOCHS):
-        note["logits"].append(trainer.logits())
+        note["logits"].append(trainer.logits().cpu())
         if trainer.task.auc:
             note["scores"].append(trainer.evaluate())
         note["losses"].append(trainer.train_epoch(epoch))
         named = trainer.model.named_parameters()
-        note["gradients"].append({name: p.grad.clone() for name, p in named if p.grad is not None})
+        note["gradients"].append({name: p.grad.cpu().clone() for name, p in named if p.grad is not None})
     return note
 
 

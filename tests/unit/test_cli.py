@@ -102,7 +102,6 @@ MISTAKES = {
     "model setting": train("--model gcn:depth=3", r"model 'gcn' has no setting 'depth'", torch=True),
     "no mpi4py": train("--backend mpi", r"--backend mpi needs mpi4py; pip install", missing=("mpi4py",)),
     "nccl": train("--backend nccl", r"--backend nccl moves CUDA tensors; add --device cuda"),
-    "gloo on cuda": train("--backend gloo --device cuda", r"--device cuda needs nccl"),
     "cuda": train("--device cuda --ranks 2", r"torch finds no GPU here", torch=True),
     "resume nothing": train("--resume {folder}", r"--resume .*no checkpoint there"),
     "resume damaged": train("--resume {folder}/damaged", r"no whole checkpoint in ", torch=True),

@@ -27,7 +27,7 @@ from sancus.runs.checkpoints.reader import FORMAT, Files, check_format
 from sancus.training.evaluation import Best
 from sancus.training.trainer import Trainer
 
-RANDOM, CUDA_RANDOM = "random/cpu", "random/cuda"
+RANDOM = "random/"  # before the type of a device whose random state it is
 OPTIMIZER, SCHEDULE = "optimizer/", "schedule/"  # before the names of a rank's own
 PARAMETERS = "parameters/"  # before the names of what a parameter codec remembers
 PLAIN = "plain"
@@ -102,9 +102,10 @@ def pack_rank(trainer: Trainer) -> bytes:
         tensors |= {OPTIMIZER + name: value for name, value in _optimizer_tensors(trainer).items()}
     tensors |= {SCHEDULE + name: value for name, value in trainer.schedule.state().items()}
     tensors |= {PARAMETERS + name: value for name, value in trainer.sync.codec.state().items()}
-    tensors[RANDOM] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
+    tensors[f"{RANDOM}cpu"] = torch.get_rng_state()
+    device = _device_of(trainer)
+    if device.type != "cpu":
+        tensors[f"{RANDOM}{device.type}"] = torch.get_device_module(device).get_rng_state(device)
     return save_tensors(_contiguous(tensors), {PLAIN: json.dumps(state.plain)})
 
 
@@ -118,18 +119,20 @@ def unpack_rank(path: Path, trainer: Trainer) -> None:
     with safe_open(str(path), "pt") as file:
         plain = json.loads(file.metadata()[PLAIN])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    torch.set_rng_state(tensors.pop(RANDOM))
-    if CUDA_RANDOM in tensors:
-        random = tensors.pop(CUDA_RANDOM)
-        if torch.cuda.is_available():
-            torch.cuda.set_rng_state(random)
+    device, random = _device_of(trainer), _take(tensors, RANDOM)
+    torch.set_rng_state(random.pop("cpu"))
+    if device.type in random:
+        torch.get_device_module(device).set_rng_state(random[device.type], device)
     own = _take(tensors, OPTIMIZER)
     if own:
         _fill_optimizer(trainer, own)
-    device = next(trainer.model.parameters()).device
     trainer.sync.codec.restore(_take(tensors, PARAMETERS), device)
     trainer.schedule.restore(_take(tensors, SCHEDULE))
     trainer.exchange.crossing.restore(State(tensors, plain))
+
+
+def _device_of(trainer: Trainer) -> torch.device:
+    return next(trainer.model.parameters()).device
 
 
 def _take(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
