@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sancus.programs.data import estimate as estimate
     from sancus.programs.data import info as info
     from sancus.programs.data import partition as partition
+    from sancus.programs.tune import tune as tune
     from sancus.training.parameter_sync import sum_gradients as sum_gradients
     from sancus.training.trainer import Trainer as Trainer
 
@@ -54,6 +55,7 @@ _PUBLIC = {
     "partition": "sancus.programs.data",
     "estimate": "sancus.programs.data",
     "info": "sancus.programs.data",
+    "tune": "sancus.programs.tune",
     "Config": "sancus.config.settings",
     "RankError": "sancus.errors",
     "UserError": "sancus.errors",

@@ -98,8 +98,13 @@ class Estimate:
         return sum(self.memory.values())
 
 
-def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Estimate:
-    """What a run needs on so many ranks: the graph is partitioned, and rows, bytes and operations counted."""
+def estimate(
+    graph: Graph, config: Config, ranks: int, machine: Machine, assignment: Assignment | None = None
+) -> Estimate:
+    """What a run needs on so many ranks: the graph is partitioned, and rows, bytes and operations counted.
+
+    Who has many estimates of one partition gives its `assignment`.
+    """
     if config.model not in MODELS:
         raise UserError(
             f"--model {config.model}: only {', '.join(MODELS)} can be estimated; leave --model out"
@@ -114,8 +119,9 @@ def estimate(graph: Graph, config: Config, ranks: int, machine: Machine) -> Esti
     if not 1 <= ranks <= graph.nodes:
         raise UserError(f"--ranks {ranks}: must be from 1 to the {graph.nodes} nodes")
     factors = config.factors
-    partitioner = build("partitioner", PARTITIONERS, factors.partitioner)
-    assignment = assign_nodes(partitioner, graph, ranks, factors.partitioner)
+    if assignment is None:
+        partitioner = build("partitioner", PARTITIONERS, factors.partitioner)
+        assignment = assign_nodes(partitioner, graph, ranks, factors.partitioner)
     plan, drawn = rows_of_plan(plan_for(factors.plan, linear=True))
     crossing = payload_matrix(graph.adjacency, assignment, ranks, plan)
     savings = Savings(factors.reuse_input, factors.order, factors.skip_input_gradient)

@@ -8,7 +8,7 @@ from typing import Literal
 from sancus.errors import UserError
 from sancus.plugins import build
 from sancus.staleness import POLICIES
-from sancus.staleness.base import SKIP, Policy, View
+from sancus.staleness.base import LATER, SKIP, Policy, View
 
 LEAST_EPOCHS, MOST_EPOCHS = 256, 1024  # virtual epochs that are looked at, after as many that are not
 
@@ -39,6 +39,15 @@ def share_sent(
         sent.append(crosses)
         version = epoch if crosses else version
     return _mean_of_period(sent[-epochs:])
+
+
+def travels_later(spec: str) -> bool:
+    """Whether payloads usually travel in the background, while ranks compute."""
+    policy: Policy = build("policy", POLICIES, spec)
+    if policy.absent or policy.drift_norm is not None or not policy.max_age:
+        return False
+    view = View(1, 0, "forward", 0, 2, 1, since_first=1, needed=True)
+    return policy.decide(view) == LATER
 
 
 def _ask(policy: Policy, spec: str, view: View) -> bool:

@@ -12,13 +12,14 @@ from sancus.cli.data import estimate, info, partition
 from sancus.cli.launch import launch_verbs
 from sancus.cli.runs import evaluate, list_runs, predict, report
 from sancus.cli.train import train
+from sancus.cli.tune import tune
 
 app = make_app(
     "Decentralised full-graph GNN training that avoids communication and shows the bill.", __version__
 )
 data_verbs = App(name="data", help="Look at graphs.")
 data_verbs.command(info)
-for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate):
+for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate, tune):
     app.command(verb)
 app.command(launch_verbs())
 app.command(list_plugins, name="list")

@@ -55,7 +55,7 @@ BELOW = {
     ),
     "advise": (
         "errors plugins kernels report staleness partitioners comm codecs parameters graphs plans datasets "
-        "exchange training config launch shards"
+        "exchange training config launch shards runs"
     ),
     "cli": (
         "errors plugins report partitioners console comm datasets watch config launch jobs shards runs advise"

@@ -26,6 +26,7 @@ SHARED = {
     "store": "a store: of rows, and of checkpoints",
     "times": "where the seconds of an epoch go: measured, and drawn",
     "train": "the verb, and its call",
+    "tune": "the verb, the search, and its call",
     "volume": "bytes: predicted, and reported",
 }
 
