@@ -3,7 +3,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TORCH := 2.13.0
 
 TRAIN_ARGS ?= synthetic --ranks 2
 TRAIN_OUT ?= runs/synthetic
@@ -117,16 +116,18 @@ experiments-check: setup  ## is every measured number of the documents what resu
 	$(BIN)/python -m experiments.documents --check
 
 # Strict: where the service of vulnerabilities cannot be reached, that is an error, not "nothing found".
-audit:  ## look up known vulnerabilities of requirements/lock.txt, in a throw-away environment
+audit:  ## look up known vulnerabilities of what make setup installs, in a throw-away environment
 	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && \
 	$(PYTHON) -m venv "$$temp/venv" && "$$temp/venv/bin/pip" install -qq pip-audit && \
-	"$$temp/venv/bin/pip-audit" --strict --disable-pip --no-deps --progress-spinner off -r requirements/lock.txt
+	sed -E -e '/^ *--hash/d' -e 's/ *\\$$//' requirements/lock.txt requirements/torch.txt > "$$temp/pins" && \
+	"$$temp/venv/bin/pip-audit" --strict --disable-pip --no-deps --progress-spinner off -r "$$temp/pins"
 
-sbom:  ## what is in requirements/lock.txt as CycloneDX, into build/sbom.json, by a throw-away environment
+sbom:  ## what make setup installs, as CycloneDX with hashes, into build/sbom.json, by a throw-away environment
 	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && mkdir -p build && \
 	$(PYTHON) -m venv "$$temp/venv" && "$$temp/venv/bin/pip" install -qq cyclonedx-bom && \
+	cat requirements/torch.txt requirements/lock.txt > "$$temp/pins" && \
 	"$$temp/venv/bin/cyclonedx-py" requirements --pyproject pyproject.toml --output-reproducible --of JSON \
-	  -o build/sbom.json requirements/lock.txt && echo "wrote build/sbom.json"
+	  -o build/sbom.json "$$temp/pins" && echo "wrote build/sbom.json"
 
 # Dates are the commit's; what the compiler writes depends on no path (setup.py).
 wheel: setup  ## a wheel of the last commit into dist/, built twice in different folders: the same bytes
@@ -139,17 +140,18 @@ wheel: setup  ## a wheel of the last commit into dist/, built twice in different
 	cmp "$$temp"/one.dist/*.whl "$$temp"/other.dist/*.whl && mkdir -p dist && cp "$$temp"/one.dist/*.whl dist/ && \
 	sha256sum dist/*.whl
 
-# Fresh environment, newest versions within pyproject.toml's ranges, written down. Local versions (+cpu) and the
-# CUDA packages are left out, so that the same file serves machines with and without a GPU.
+# Fresh environment, newest versions within pyproject.toml's ranges, written down with the hash of every file that PyPI
+# has of them. torch stands alone, without: it is the one package that people take from elsewhere (a build for CPUs, for
+# another CUDA). What it needs of CUDA is left out, so that the same files serve machines with and without a GPU.
 lock:  ## resolve requirements/lock.txt anew
 	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && \
 	$(PYTHON) -m venv "$$temp/venv" && \
 	"$$temp/venv/bin/pip" install -qq --upgrade setuptools wheel && \
-	"$$temp/venv/bin/pip" install -qq --no-build-isolation torch==$(TORCH) -e '.[mpi,dev]' && \
-	"$$temp/venv/bin/pip" freeze --all --exclude-editable --exclude pip > "$$temp/freeze" && \
-	{ echo "# Written by make lock: do not edit. Everything that make setup installs."; \
-	  sed -E -e 's/\+[A-Za-z0-9.]+$$//' -e '/^(nvidia-|cuda-|triton)/d' "$$temp/freeze"; } > "$$temp/lock" && \
-	mkdir -p requirements && cp "$$temp/lock" requirements/lock.txt
+	"$$temp/venv/bin/pip" install -qq --no-build-isolation -r requirements/torch.txt -e '.[mpi,dev]' && \
+	"$$temp/venv/bin/pip" freeze --all --exclude-editable --exclude pip --exclude torch > "$$temp/freeze" && \
+	{ echo "# Written by make lock: do not edit. Everything that make setup installs, but torch."; \
+	  sed -E -e 's/\+[A-Za-z0-9.]+$$//' -e '/^(nvidia-|cuda-|triton)/d' "$$temp/freeze"; } > "$$temp/pins" && \
+	"$$temp/venv/bin/python" requirements/hashes.py < "$$temp/pins" > "$$temp/lock" && cp "$$temp/lock" requirements/lock.txt
 	@echo "wrote requirements/lock.txt"
 
 clean:  ## remove the environment, caches and build leftovers; runs/ is kept
@@ -157,11 +159,12 @@ clean:  ## remove the environment, caches and build leftovers; runs/ is kept
 	find partitioners sancus staleness tests experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Two stamps: an edit of pyproject.toml does not install the requirements again.
-$(VENV)/.requirements: requirements/lock.txt
+$(VENV)/.requirements: requirements/lock.txt requirements/torch.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sancus needs Python 3.11 or newer: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing requirements/lock.txt into $(VENV) (about a minute)"
-	@$(BIN)/pip install -qq --requirement requirements/lock.txt
+	@$(BIN)/pip install -qq --require-hashes --requirement requirements/lock.txt
+	@$(BIN)/pip install -qq --requirement requirements/torch.txt
 	@touch $@
 
 $(VENV)/.project: $(VENV)/.requirements setup.py pyproject.toml $(wildcard sancus/kernels/native/*.[ch])

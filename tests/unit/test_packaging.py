@@ -9,9 +9,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import tomllib
 import zipfile
 from collections import Counter
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +41,9 @@ def locked() -> dict[str, str]:
     return {name: version for name, (version, _) in entries().items()}
 
 
-def entries() -> dict[str, tuple[str, list[str]]]:
-    """Version and hashes of every package of the lock file."""
-    text = (ROOT / "requirements" / "lock.txt").read_text().replace("\\\n", "")
+def entries(name: str = "lock.txt") -> dict[str, tuple[str, list[str]]]:
+    """Version and hashes of every package of a file of requirements."""
+    text = (ROOT / "requirements" / name).read_text().replace("\\\n", "")
     pins = {}
     for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
         entry, *hashes = line.split()
@@ -77,13 +80,56 @@ def test_lock_pins_exactly_what_the_package_asks_for() -> None:
     extras = project()["optional-dependencies"]
     wanted = [*project()["dependencies"], *extras["mpi"], *extras["dev"], "setuptools", "wheel"]
     names = {canonical(re.split(r"[<>=!~;\[ ]", requirement)[0]) for requirement in wanted}
-    assert names <= locked().keys()
+    assert names <= locked().keys() | entries("torch.txt").keys()
 
 
-def test_lock_and_makefile_agree_on_torch() -> None:
-    version = re.search(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(), re.M)
-    assert version is not None
-    assert locked()["torch"] == version[1]
+def test_every_package_has_its_hashes_and_torch_stands_alone() -> None:
+    for name in ("lock.txt", "fuzz.txt"):
+        for package, (_, hashes) in entries(name).items():
+            assert hashes, f"{package} of {name} has no hash; write it with make lock"
+            assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes), package
+    assert entries("torch.txt").keys() == {"torch"} and "torch" not in locked()
+
+
+def test_setup_asks_pip_for_hashes() -> None:
+    installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "/pip install" in line]
+    files = {line.rpartition("requirements/")[2]: line for line in installs if "--requirement" in line}
+    assert files.keys() == {"lock.txt", "torch.txt", "fuzz.txt"}
+    assert {name for name, line in files.items() if "--require-hashes" in line} == {"lock.txt", "fuzz.txt"}
+    both = "$(VENV)/.requirements: requirements/lock.txt requirements/torch.txt\n"
+    assert both in (ROOT / "Makefile").read_text(), "an edit of either file installs both again"
+
+
+def with_hashes(pins: str, index: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "requirements" / "hashes.py", "--index", index]
+    return subprocess.run(command, input=pins, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_hashes_are_those_of_all_files_of_a_version_and_no_other(tmp_path: Path) -> None:
+    files = {
+        "my_pack-1.0-cp311-cp311-linux_x86_64.whl": "a" * 64,
+        "My.Pack-1.0.tar.gz": "b" * 64,
+        "my_pack-1.0-py3-none-any.whl": "c" * 64,
+        "my_pack-1.0.1-py3-none-any.whl": "d" * 64,
+        "my_pack-1.0%2Bcpu-py3-none-any.whl": "e" * 64,
+        "my_pack_more-1.0.tar.gz": "f" * 64,
+    }
+    links = "".join(f'<a href="../f/{file}#sha256={sha}">{file}</a>\n' for file, sha in files.items())
+    (tmp_path / "my-pack").mkdir()
+    (tmp_path / "my-pack" / "index.html").write_text(f'<a href="x.whl">no hash</a>{links}')
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://127.0.0.1:{server.server_port}"
+        pins = ("my_pack==1.0", "My.Pack==1.0+cpu", "my-pack==2", "other==1")
+        one, local, old, unknown = (with_hashes(f"# first\n\n{pin}\n", index) for pin in pins)
+        server.shutdown()
+    expected = [f"    --hash=sha256:{letter * 64}" for letter in "abc"]
+    assert one.stdout == "# first\n" + " \\\n".join(["my_pack==1.0", *expected]) + "\n", one
+    assert f"--hash=sha256:{'e' * 64}" in local.stdout and local.stdout.count("sha256") == 1
+    for refused, pin in ((old, "my-pack==2"), (unknown, "other==1")):
+        assert refused.returncode == 1 and refused.stderr.startswith(f"hashes: {pin}: "), refused
+        assert refused.stdout == "" and refused.stderr.count("\n") == 1
 
 
 def test_setup_holds_nothing_but_the_library() -> None:
