@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
-Purpose = Literal["payload", "agreement", "parameter", "evaluation", "probe", "boundary"]
+Purpose = Literal["payload", "agreement", "parameter", "evaluation", "probe", "boundary", "topology"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
@@ -36,6 +36,7 @@ class Entry:
 
 PARAMETER = Entry("parameter")
 AGREEMENT = Entry("agreement")
+TOPOLOGY = Entry("topology")
 
 
 class Ledger:
@@ -82,7 +83,7 @@ class Ledger:
             "saved": [[s.layer, s.direction, s.owner, wire] for s, wire in self.saved.items()],
             "totals": {
                 f"{purpose}_bytes": self.wire_of(purpose)
-                for purpose in ("agreement", "parameter", "evaluation", "probe", "boundary")
+                for purpose in ("agreement", "parameter", "evaluation", "probe", "boundary", "topology")
             }
             | {"raw_parameter_bytes": self.raw_parameters},
         }

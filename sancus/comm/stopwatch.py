@@ -93,6 +93,8 @@ class At:
 
 def message_of(entry: Entry) -> Message:
     """What a message is for, as times are told apart: payloads, and what stages hand on, by direction."""
+    if entry.purpose == "topology":
+        return "agreement"
     if entry.purpose != "payload" and entry.purpose != "boundary":
         return entry.purpose
     return "forward" if entry.stream is None else entry.stream.direction

@@ -21,7 +21,10 @@ ONLY_FULL_GRAPH: dict[str, Any] = {  # settings, and the value that leaves mini-
     "clip": None,
     "label_rate": 0.0,
 }
-ONLY_BATCHES: dict[str, Any] = {"feature_cache": NO_CACHE}  # what leaves the full graph alone
+ONLY_BATCHES: dict[str, Any] = {
+    "feature_cache": NO_CACHE,
+    "feature_codec": "fp32",
+}  # what leaves the full graph alone
 
 
 def schedule_of(schedule: str, sampling: SamplingSettings) -> str:

@@ -75,7 +75,7 @@ KINDS: dict[str, Kind] = {
     "policy": Kind(POLICIES, ("staleness", "backward"), tried="made", methods={"decide": "view"}),
     "codec": Kind(
         CODECS,
-        ("codec", "backward_codec", "boundary_codec"),
+        ("codec", "backward_codec", "boundary_codec", "feature_codec"),
         methods={
             "wire": "rows, columns, dtype, device, stage",
             "encode": "payload, moment, weight",

@@ -41,7 +41,7 @@ def figures(record: Record) -> list[str]:
     words = [f"loss {value('loss'):.4f}"]
     if any(record.get(split) is not None for split in ("train", "val", "test")):
         words += [f"{split} {_score(record[split])}" for split in ("val", "test") if split in record]
-    purposes = ("wire_bytes", "boundary_bytes", "agreement_bytes", "parameter_bytes")
+    purposes = ("wire_bytes", "boundary_bytes", "topology_bytes", "agreement_bytes", "parameter_bytes")
     words.append(bytes_text(sum(map(value, purposes))))
     decisions = value("sends") + value("skips")
     if value("skips"):

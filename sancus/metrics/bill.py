@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ALL = ("wire_bytes", "boundary_bytes", "agreement_bytes", "parameter_bytes")  # what `all_bytes` is the sum of
+# What `all_bytes` is the sum of.
+ALL = ("wire_bytes", "boundary_bytes", "topology_bytes", "agreement_bytes", "parameter_bytes")
 TOTALS = (
     "wire_bytes",
     "raw_bytes",
     "saved_bytes",
     "boundary_bytes",
+    "topology_bytes",
     "agreement_bytes",
     "parameter_bytes",
     "raw_parameter_bytes",
@@ -22,6 +24,7 @@ TOTALS = (
 OF_STREAM = ("wire_bytes", "raw_bytes", "saved_bytes", "sends", "skips")
 ONCE = (
     "boundary_bytes",
+    "topology_bytes",
     "agreement_bytes",
     "parameter_bytes",
     "raw_parameter_bytes",
@@ -83,8 +86,8 @@ class Bill:
             figures = {name: row[name] for name in OF_STREAM}
             bill.add_stream((row["layer"], row["direction"], row["owner"]), figures)
         total = plain["total"]
-        # Of a version that had no codec for parameters, and no stages.
-        older = {"raw_parameter_bytes": total["parameter_bytes"], "boundary_bytes": 0}
+        # Of a version that had no codec for parameters, no stages, and counted topology as agreement.
+        older = {"raw_parameter_bytes": total["parameter_bytes"], "boundary_bytes": 0, "topology_bytes": 0}
         for name in ONCE:
             bill.totals[name] += (older | total)[name]
         for owner, row in enumerate(plain["payload_matrix"]):

@@ -39,6 +39,7 @@ METRICS: dict[str, Metric] = {
         Metric("raw_bytes", "B", "the same payloads before the codec", "sum"),
         Metric("saved_bytes", "B", "wire bytes of payloads that were skipped", "sum"),
         Metric("boundary_bytes", "B", "bytes that stages of a pipeline hand on, both ways", "sum"),
+        Metric("topology_bytes", "B", "bytes of edges of the graph, and of requests for them", "sum"),
         Metric("agreement_bytes", "B", "bytes by which ranks agree: records and figures", "sum"),
         Metric("parameter_bytes", "B", "bytes of the sum of the parameters' gradients", "sum"),
         Metric("raw_parameter_bytes", "B", "the same sum before the codec", "sum"),

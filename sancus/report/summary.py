@@ -20,7 +20,8 @@ Rows = list[tuple[str, str]]
 SHOWN_SECONDS = 5e-5  # less would be shown as nothing
 BYTE_KEYS = ("wire_bytes", "raw_bytes", "agreement_bytes", "parameter_bytes", "raw_parameter_bytes")
 
-BOUNDARY = "boundary_bytes"  # shown where there are stages
+# Shown where there are stages, and where edges cross.
+RARE = {"boundary_bytes": "boundary bytes", "topology_bytes": "topology bytes"}
 
 
 def title(run: dict[str, Any]) -> str:
@@ -61,8 +62,9 @@ def bill(run: dict[str, Any]) -> Rows:
     _append(rows, "times fewer", _times_fewer(run))
     for key in BYTE_KEYS:
         _append(rows, key.replace("_", " "), _mean_and_total(mean.get(key), total.get(key), bytes_text))
-    if number(total.get(BOUNDARY)):
-        _append(rows, "boundary bytes", _mean_and_total(mean.get(BOUNDARY), total.get(BOUNDARY), bytes_text))
+    for key, label in RARE.items():
+        if number(total.get(key)):
+            _append(rows, label, _mean_and_total(mean.get(key), total.get(key), bytes_text))
     _note(rows, "raw bytes", _times_the_wire(mean, total))
     coded = _times_coded("parameter_bytes", "raw_parameter_bytes", mean, total)
     _note(rows, "raw parameter bytes", None if coded is None else f"{coded:.1f} times the parameter bytes")

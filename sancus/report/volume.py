@@ -13,6 +13,7 @@ from typing import Any
 from sancus.report.run_reader import RunFiles, items, number, section
 
 PURPOSES = ("wire_bytes", "agreement_bytes", "parameter_bytes")
+LATER = ("boundary_bytes", "topology_bytes")  # which an older version did not have
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ def all_bytes(figures: Mapping[str, Any]) -> float | None:
     """Payloads, what stages hand on, parameters and agreement; None where one of them is not known."""
     sizes = [number(figures.get(purpose)) for purpose in PURPOSES]
     known = [size for size in sizes if size is not None]
-    boundary = number(figures.get("boundary_bytes")) or 0  # a version without pipelines had none
-    return sum(known) + boundary if len(known) == len(sizes) else None
+    others = sum(number(figures.get(purpose)) or 0 for purpose in LATER)
+    return sum(known) + others if len(known) == len(sizes) else None
 
 
 def all_an_epoch(files: RunFiles) -> float | None:

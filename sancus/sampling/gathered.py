@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from sancus.comm.group import Group
-from sancus.comm.ledger import AGREEMENT
+from sancus.comm.ledger import TOPOLOGY
 from sancus.graphs.normalise import Normalisation, scales
 from sancus.graphs.shards import Shard
 from sancus.kernels.base import index_dtype
@@ -97,7 +97,7 @@ class _Everyone:
             own = owner == self._group.rank  # of which a copy is sent, as what a shard maps is read-only
             part = torch.from_numpy(np.array(mine) if own else np.empty(count, mine.dtype))
             if count and self._group.size > 1:
-                self._group.broadcast(part, owner, AGREEMENT).wait()
+                self._group.broadcast(part, owner, TOPOLOGY).wait()
             parts.append(part)
         return torch.cat(parts).numpy()
 

@@ -22,6 +22,8 @@ class SamplingSettings:
 
     feature_cache: str = "none"
     """Rows of other ranks to keep: none, vip:share=0.1 (the likeliest to be read), degree:share=0.1."""
+    feature_codec: str = "fp32"
+    """Bits on the wire for features that are pulled: fp32, fp16, bf16, int8, int4, int2, int1 or auto."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 0:

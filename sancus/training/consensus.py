@@ -29,6 +29,7 @@ FIGURES = (
     "wire_bytes",
     "raw_bytes",
     "boundary_bytes",
+    "topology_bytes",
     "agreement_bytes",
     "parameter_bytes",
     "raw_parameter_bytes",

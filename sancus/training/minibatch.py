@@ -22,6 +22,7 @@ from sancus.sampling import SAMPLERS
 from sancus.sampling.settings import SamplingSettings
 from sancus.store import CACHES, NO_CACHE
 from sancus.training.schedule import Schedule, Work
+from sancus.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +57,9 @@ class MiniBatch(Schedule):
         Metric("cached_rows", "", "of these, rows of another rank that the cache had", "sum"),
     )
 
-    def __init__(self, sampling: SamplingSettings, shape: ModelSettings) -> None:
+    def __init__(self, sampling: SamplingSettings, shape: ModelSettings, training: TrainingSettings) -> None:
         self._settings = sampling
+        self._training = training
         self._shape = shape
         self._supplies: Supplies | None = None
         self._figures: dict[str, float] = {}
@@ -79,6 +81,7 @@ class MiniBatch(Schedule):
         from sancus.sampling.batch_source import Ground, batch_source
         from sancus.sampling.gathered import gather_numbers, gather_topology
         from sancus.store.features import FeatureStore, Places
+        from sancus.store.parcel import Coding
 
         site, group = work.site, work.step.group
         if site is None:
@@ -90,7 +93,9 @@ class MiniBatch(Schedule):
             _refuse_batch_norm(work.step.model)
         everything = gather_topology(site.shard, site.normalisation, group)
         own_seeds = work.task.rows_needed("train")
-        store = FeatureStore(work.neighbourhood.input, Places(everything.owner, everything.row), group)
+        coding = Coding(site.make_codec(self._settings.feature_codec), site.seed, self._training.epochs)
+        places = Places(everything.owner, everything.row)
+        store = FeatureStore(work.neighbourhood.input, places, group, coding)
         training = gather_numbers(everything, own_seeds, group)
         fanouts = self._settings.fanouts(self._shape.layers)
         size = self._settings.batch_size
@@ -153,6 +158,8 @@ class MiniBatch(Schedule):
         """One update by the seeds of all ranks; this rank's share of their mean loss."""
         from sancus.sampling.base import SampleKey
         from sancus.sampling.batch import SampledBatch
+        from sancus.store.features import Pull
+        from sancus.store.parcel import Step
 
         supplies = self._supplies
         assert supplies is not None
@@ -162,17 +169,16 @@ class MiniBatch(Schedule):
         key = SampleKey(supplies.around.seed, group.clock.epoch, group.clock.step)
         sampled = supplies.batches.sample(batch, seeds, key)
         nodes = sampled.nodes
-        store = supplies.store
-        before = store.pulled_rows, store.cached_rows
-        rows = store.pull(nodes)
-        neighbourhood = SampledBatch(sampled, everything.ids[nodes], rows, supplies.around)
+        pull = Pull(supplies.store, nodes, Step(key.epoch, key.step))
+        pull.fetching.run()
+        neighbourhood = SampledBatch(sampled, everything.ids[nodes], pull.rows(), supplies.around)
         share = 1.0 if batch.weight is not None else batch.share
         task = work.task.restricted(everything.row[seeds], share, weight)
         self._figures["steps"] += 1
         self._figures["sampled_edges"] += sum(len(col) for _, col, _ in sampled.entries)
         self._figures["input_rows"] += len(nodes)
-        self._figures["pulled_rows"] += store.pulled_rows - before[0]
-        self._figures["cached_rows"] += store.cached_rows - before[1]
+        self._figures["pulled_rows"] += pull.pulled_rows
+        self._figures["cached_rows"] += pull.cached_rows
         return work.step.descend(neighbourhood, lambda logits: task.loss(neighbourhood.of_seeds(logits)))
 
 

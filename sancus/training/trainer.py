@@ -146,6 +146,7 @@ class Trainer:
             "wire_bytes": ledger.wire_of("payload"),
             "raw_bytes": sum(ledger.raw.values()),
             "boundary_bytes": ledger.wire_of("boundary"),
+            "topology_bytes": ledger.wire_of("topology"),
             "agreement_bytes": ledger.wire_of("agreement"),
             "parameter_bytes": ledger.wire_of("parameter"),
             "raw_parameter_bytes": ledger.raw_parameters,

@@ -13,6 +13,7 @@ import torch
 from sancus.comm.group import Group
 from sancus.config.resolve import make_config
 from sancus.config.settings import Config
+from sancus.errors import UserError
 from sancus.kernels.picked import PickedRows
 from sancus.models import MODELS
 from sancus.partitioners import PARTITIONERS
@@ -229,3 +230,32 @@ def test_cached_bytes_are_a_hand_count(tmp_path: Path) -> None:
     first, second = noted[0]["records"]
     assert first["wire_bytes"] == (kept + first["pulled_rows"]) * 56
     assert second["wire_bytes"] == second["pulled_rows"] * 56 and second["cached_rows"] > 0
+
+
+@pytest.mark.parametrize(("codec", "width"), [("int4", 4 + 8), ("fp16", 14), ("int2:tail=short", 2 + 4)])
+def test_coded_features_are_a_hand_count(codec: str, width: int, tmp_path: Path) -> None:
+    """7 features in so many bytes a row; raw bytes are float64, and the topology is neither."""
+    few = {"model": "sage", "batch_size": 4, "fanout": "3,2", "dropout": 0.0, "feature_codec": codec}
+    graph = awkward_graph()
+    plain = train(tmp_path, 3, "random", graph, **few | {"feature_codec": "fp32"})
+    coded = train(tmp_path, 3, "random", graph, **few)
+    for record, exact in zip(coded[0]["records"], plain[0]["records"], strict=True):
+        assert record["wire_bytes"] == record["pulled_rows"] * width
+        assert record["raw_bytes"] == exact["wire_bytes"] == record["pulled_rows"] * 56
+        assert record["loss"] != exact["loss"], "nothing was rounded"
+        assert record["loss"] == pytest.approx(exact["loss"], rel=0.5)
+    assert coded[0]["records"][0]["topology_bytes"] > 0 == coded[0]["records"][1]["topology_bytes"]
+
+
+def test_kept_rows_are_exact_whatever_the_codec(tmp_path: Path) -> None:
+    few = {"model": "sage", "batch_size": 4, "fanout": "3,2", "dropout": 0.0}
+    graph = awkward_graph()
+    plain = train(tmp_path, 2, "random", graph, **few)
+    kept = train(tmp_path, 2, "random", graph, **few, feature_codec="int1", feature_cache="vip:share=1")
+    assert kept[0]["losses"] == plain[0]["losses"]
+
+
+def test_sparse_features_have_no_codec(tmp_path: Path) -> None:
+    graph = awkward_graph(sparse=True)
+    with pytest.raises(UserError, match="--feature-codec codes dense features, and these are sparse"):
+        train(tmp_path, 2, "random", graph, batch_size=4, feature_codec="int8")

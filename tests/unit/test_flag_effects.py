@@ -140,6 +140,7 @@ EFFECTS: dict[str, list[Effect]] = {
         effect("cluster:parts=6", batch_size=4, fanout="all"),
         effect("saint", batch_size=4, fanout="all"),
     ],
+    "feature_codec": [effect("int4", "losses", "wire", same=("raw",), batch_size=4, fanout="2")],
     "feature_cache": [
         effect("vip:share=0.5", "wire", same=("losses",), batch_size=4, fanout="2"),
         effect("degree:share=0.2", "wire", same=("losses",), batch_size=4, fanout="2"),

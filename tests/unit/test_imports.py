@@ -35,7 +35,7 @@ BELOW = {
     "datasets": "errors plugins partitioners graphs",
     "parameters": "comm codecs",
     "exchange": "errors kernels staleness comm codecs plans",
-    "store": "comm kernels",
+    "store": "errors kernels comm codecs",
     "sampling": "errors plugins kernels partitioners comm graphs exchange",
     "models": "errors plugins kernels",
     "training": ("errors plugins metrics comm codecs graphs plans parameters exchange store sampling models"),

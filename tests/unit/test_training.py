@@ -446,6 +446,7 @@ def test_a_bill_adds_up() -> None:
         "saved_bytes": 100,
         "agreement_bytes": 10,
         "boundary_bytes": 0,
+        "topology_bytes": 0,
         "parameter_bytes": 22,
         "raw_parameter_bytes": 88,
         "evaluation_bytes": 14,

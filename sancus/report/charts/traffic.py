@@ -14,8 +14,9 @@ STACK = {
     "agreement_bytes": "agreement",
     "parameter_bytes": "parameters",
     "boundary_bytes": "boundaries",
+    "topology_bytes": "topology",
 }
-OF_PIPELINES = "boundary_bytes"  # shown where stages hand something on
+RARE = ("boundary_bytes", "topology_bytes")  # shown where stages hand something on, where edges cross
 SIZES = {
     "raw_bytes": ("raw", "s5"),
     "wire_bytes": ("on the wire", "s0"),
@@ -93,8 +94,9 @@ def bytes_by_epoch(files: RunFiles) -> list[Chart]:
     size = thinning(len(records))
     epochs: list[float | None] = [float(epoch["epoch"]) for epoch in records]
     values = {key: [number(epoch.get(key)) or 0.0 for epoch in records] for key in STACK}
-    if not any(values[OF_PIPELINES]):
-        del values[OF_PIPELINES]
+    for key in RARE:
+        if not any(values[key]):
+            del values[key]
     names = {key: STACK[key] for key in values}
     traces = [
         {
