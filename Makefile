@@ -20,7 +20,7 @@ PARALLEL := --numprocesses $(JOBS) --maxprocesses 8 --dist loadfile --no-loadsco
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check test coverage mutants lint format bench sanitize docs faults clusters chaos protocol fuzz \
+.PHONY: help setup train check test coverage mutants lint format bench sanitize docs site faults clusters chaos protocol fuzz \
   experiments experiments-check audit sbom wheel lock clean
 
 help:  ## list the targets
@@ -77,6 +77,10 @@ sanitize: setup  ## run the kernel tests on a build of the C code with sanitizer
 	SANCUS_LIBRARY=build/libsancus-sanitized.so ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	  $(BIN)/python -m pytest tests/unit -k kernels -p no:cacheprovider -p no:xdist $(PYTEST_ARGS)
+
+site: setup  ## the documentation as a web site, into build/site
+	$(BIN)/python docs/staging.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "wrote build/site/index.html"
 
 docs: setup  ## write docs/flags.md from the configuration
 	$(BIN)/python -m sancus.cli.flags_page > docs/flags.md

@@ -30,16 +30,14 @@ def headline(measured: Measured) -> str:
     graphs = real(measured)
     ranks = measured.content["cases"][0]["ranks"]
     return (
-        f"And it pays: on {len(graphs)} real graphs cut by METIS over {ranks} ranks, `lean`, the default, sends "
+        f"**What it saves.** On {len(graphs)} real graphs cut by METIS over {ranks} ranks, `lean` sends "
         f"{times(measured, 'fewer', preset='lean', parts='METIS', graph=graphs)} times fewer bytes an epoch than CAGNET *in all*: payload, "
-        "parameters and agreement together. The payload alone is "
-        f"{times(measured, 'payload_fewer', preset='lean', parts='METIS', graph=graphs)} times smaller: what is left is mostly the sum of the "
-        "weights' gradients, which is the same in both. Test accuracy falls by "
-        f"{loss(measured, 'METIS', 'lean', graphs)} points or less (mean of {measured.seeds} seeds). Cut at random it is "
-        f"{times(measured, 'fewer', preset='lean', parts='random', graph=graphs)} times fewer bytes in all (payload "
+        "parameters and agreement (payload alone: "
+        f"{times(measured, 'payload_fewer', preset='lean', parts='METIS', graph=graphs)} times fewer). Test accuracy falls by "
+        f"{loss(measured, 'METIS', 'lean', graphs)} points or less (mean of {measured.seeds} seeds). On random parts it is "
+        f"{times(measured, 'fewer', preset='lean', parts='random', graph=graphs)} times fewer in all (payload "
         f"{times(measured, 'payload_fewer', preset='lean', parts='random', graph=graphs)} times), at {loss(measured, 'random', 'lean', graphs)} "
-        f"points or less, where leaving the cut edges out costs up to {loss(measured, 'random', 'partition-only', graphs)} points. The "
-        "command, the table and its limits are in [docs/composition.md](docs/composition.md#what-it-saves)."
+        "points or less. Command, table and limits: [docs/composition.md](docs/composition.md#what-it-saves)."
     )
 
 

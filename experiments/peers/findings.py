@@ -123,8 +123,8 @@ def _span(values: Sequence[float]) -> str:
     return span(f"{min(values):.1f}", f"{max(values):.1f}")
 
 
-def readme(measured: Measured) -> str:
-    """The table of the README."""
+def page(measured: Measured) -> str:
+    """The table of docs/results.md."""
     peers = [peer for peer in PEERS if any(run["who"] == peer for run in measured.content["runs"])]
     everyone = [*peers, OURS]
     heads = [f"epoch, s: {PEERS.get(who, 'Sancus')}" for who in everyone]
@@ -139,7 +139,7 @@ def readme(measured: Measured) -> str:
         [
             "And with no slow link at all, `exact` with 2 ranks × 1 thread beside PyG and DGL with 2 threads, full batch, on "
             f"`{measured.content['data']}`, all of them dropping the same ({measured.machine}; `{measured.content['command']}`, "
-            "[more](experiments/peers/README.md)):",
+            "[more](../experiments/peers/README.md)):",
             render(rows),
         ]
     )

@@ -44,7 +44,7 @@ def _graph(key: tuple[str, ...]) -> str:
     return next(label for label in key if not label.startswith("sancus-"))
 
 
-def readme(measured: Measured) -> str:
+def page(measured: Measured) -> str:
     """The table of the README: points, and the share of hidden embeddings that was skipped."""
     presets = policies(measured)
     rows = [["graph, parts", "`cagnet`", *(f"`{preset}`" for preset in presets)]]
@@ -68,7 +68,7 @@ def readme(measured: Measured) -> str:
             f"The paper reports 35 % to 74 % of the communication avoided within one point. Here {held} of "
             f"{len(measured.each('points', preset=presets))} cells are within one point. On random parts, where the cut is "
             "everywhere, stale rows have their price. All settings, spreads and bytes: "
-            "[experiments/sancus_figure23](experiments/sancus_figure23/README.md).",
+            "[experiments/sancus_figure23](../experiments/sancus_figure23/README.md).",
         ]
     )
 

@@ -47,8 +47,8 @@ def text(measured: Measured) -> str:
     )
 
 
-def readme(measured: Measured) -> str:
-    """The table of the README."""
+def page(measured: Measured) -> str:
+    """The table of docs/results.md."""
     presets = [preset for preset in measured.labels("preset") if preset != "cagnet"]
     rows = [["graph", "`cagnet`", *(f"`{preset}`" for preset in presets)]]
     for graph in graphs(measured):
@@ -58,9 +58,9 @@ def readme(measured: Measured) -> str:
     return "\n\n".join(
         [
             f"Training seconds of a GCN, {measured.flag('hidden')} hidden columns, on {measured.content['cases'][0]['ranks']} ranks over links "
-            f"of {LINK} until it is within half a point of the best validation score of `cagnet`, as a multiple of how much sooner (medians of "
-            f"{measured.seeds} seeds, least to most; {measured.machine}; `{measured.content['command']}`). Other links, bytes, and what bounds "
-            "it: [experiments/time_to_accuracy](experiments/time_to_accuracy/README.md).",
+            f"of {LINK} until it is within half a point of the best validation score of `cagnet`: seconds of `cagnet`, then how many times sooner "
+            f"the others are there (medians of {measured.seeds} seeds, least to most; {measured.machine}; `{measured.content['command']}`). Other links, bytes, and what bounds "
+            "it: [experiments/time_to_accuracy](../experiments/time_to_accuracy/README.md).",
             render(rows),
         ]
     )

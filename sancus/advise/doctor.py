@@ -163,7 +163,7 @@ def _extras() -> Finding:
     if not lacking:
         return Finding("extras", "ok", ", ".join(here))
     return Finding(
-        "extras", "missing", ", ".join(lacking), "pip install 'sancus[tensorboard,pyg]', if wanted"
+        "extras", "missing", ", ".join(lacking), "pip install 'sancus[all]', if wanted"
     )
 
 

@@ -132,7 +132,7 @@ class OutputSettings:
     quiet: bool = field(default=False, metadata=ONCE)
     """Print nothing but errors."""
     track: str | None = field(default=None, metadata=OWN)
-    """Also send every epoch's figures to a tracker: tensorboard (extra)."""
+    """Also send every epoch's figures to a tracker: tensorboard, mlflow or wandb (extras)."""
 
     def __post_init__(self) -> None:
         if self.overwrite and self.out is None:

@@ -2,5 +2,8 @@
 
 TRACKERS: dict[str, str] = {
     "tensorboard": "sancus.trackers.tensorboard:TensorBoard",
+    "mlflow": "sancus.trackers.mlflow:MLflow",
+    "wandb": "sancus.trackers.wandb:WandB",
 }
-NEEDS = {"tensorboard": "tensorboard"}  # tracker -> the package that must be installed, and our extra
+# tracker -> the package that must be installed, and our extra
+NEEDS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}

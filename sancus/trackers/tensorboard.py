@@ -7,22 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sancus.metrics.declared import METRICS
 from sancus.trackers.base import Record
-
-
-def _in_unit(unit: str) -> tuple[str, ...]:
-    return tuple(name for name, metric in METRICS.items() if metric.unit == unit)
-
-
-GROUPS = {
-    "score": ("train", "val", "test"),
-    "bytes": _in_unit("B"),
-    "seconds": _in_unit("s"),
-    "staleness": ("sends", "skips", "max_age", "max_drift"),
-    "codec": ("codec_error", "codec_noise"),
-}
-FINAL = ("test", "val", "best_epoch", "seconds_per_epoch")
+from sancus.trackers.scalars import FINAL, epoch_of, scalars
 
 
 class TensorBoard:
@@ -32,15 +18,11 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(directory / "tensorboard"))
-        self._groups = {name: group for group, names in GROUPS.items() for name in names}
         self._text("settings", f"```json\n{json.dumps(config, indent=1)}\n```")
 
     def epoch(self, record: Record) -> None:
-        for name, value in record.items():
-            if name != "epoch" and value is not None:
-                group = self._groups.get(name)
-                tag = f"{group}/{name}" if group else name
-                self._writer.add_scalar(tag, value, int(record["epoch"] or 0))
+        for name, value in scalars(record).items():
+            self._writer.add_scalar(name, value, epoch_of(record))
 
     def finish(self, run: Mapping[str, Any]) -> None:
         result = run["result"]

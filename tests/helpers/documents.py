@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tests.helpers.command import TOP
 
-DOCS = tuple(f"docs/{path.name}" for path in sorted((TOP / "docs").glob("*.md")))
+DOCS = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs").rglob("*.md")))
 PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
 PROGRAMS = ("sancus", "torchrun", "mpiexec", "srun", "make")
 

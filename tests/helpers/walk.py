@@ -63,8 +63,12 @@ def furnish(folder: Path, page: str) -> None:
             folder / f"{name}.npz", edge_index=np.hstack([edges, edges[::-1]]), x=features, y=labels, **masks
         )
     shutil.copy(TOP / "examples" / "my_model.py", folder / "my_file.py")
-    for block in re.findall(r'```python\n("""\w+\.py:.*?)```', (TOP / page).read_text(), re.S):
+    text = (TOP / page).read_text()
+    for block in re.findall(r'```python\n("""\w+\.py:.*?)```', text, re.S):
         (folder / block[3:].partition(":")[0]).write_text(block)
+    for name, table in re.findall(r"`([\w/]+\.csv)`[^`]*```csv\n(.*?)```", text, re.S):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(table)
 
 
 def walk(page: str, folder: Path) -> Iterator[tuple[Command, Result]]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,13 +13,14 @@ import pytest
 from sancus.cli import flags_page as flags
 from sancus.cli.app import app
 from sancus.metrics.declared import METRICS
-from tests.helpers.command import TOP
+from tests.helpers.command import TIMEOUT, TOP, environment, program
 from tests.helpers.documents import DOCS, PAGES, Command, commands
 from tests.helpers.walk import furnish, walk
 
 COMMANDS = [command for command in commands() if command.sancus is not None]
 TARGETS = re.findall(r"^([a-z]+):.*##", (TOP / "Makefile").read_text(), re.M)
 SMALL_PNG = 200_000
+LONGEST_README = 900
 
 
 def test_commands_were_found() -> None:
@@ -44,7 +48,9 @@ def test_every_make_target_exists() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["docs/start.md", "docs/plugins.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/start.md", "docs/plugins.md", "docs/tutorials/policy.md", "docs/tutorials/sancus.md"]
+)
 def test_the_first_pages_are_walked(page: str, tmp_path: Path) -> None:
     ended = [(str(command), result) for command, result in walk(page, tmp_path)]
     assert ended
@@ -76,8 +82,35 @@ def test_links_lead_somewhere(page: str) -> None:
         assert target.startswith("http") or (here / target).exists(), target
 
 
-def test_the_readme_links_every_page_and_pictures_are_small() -> None:
-    readme = (TOP / "README.md").read_text()
-    assert [page for page in DOCS if f"({page})" not in readme] == []
+def test_every_page_is_listed_and_pictures_are_small() -> None:
+    """In the list of all pages, and in the navigation of the site."""
+    listed, navigation = (TOP / "docs/index.md").read_text(), (TOP / "mkdocs.yml").read_text()
+    pages = [page for page in DOCS if page != "docs/index.md"]
+    assert [page for page in pages if f"({page.removeprefix('docs/')})" not in listed] == []
+    assert [page for page in pages if f": {page}\n" not in navigation] == []
     for picture in (TOP / "docs").glob("*.png"):
         assert picture.stat().st_size < SMALL_PNG, picture
+
+
+def test_the_readme_is_short() -> None:
+    assert len((TOP / "README.md").read_text().split()) <= LONGEST_README
+
+
+def test_the_site_is_built_without_a_warning_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
+    """Links and anchors lead somewhere; a page loads nothing from elsewhere."""
+    pages = tmp_path / "build/pages"
+    subprocess.run([sys.executable, str(TOP / "docs/staging.py"), str(pages)], check=True)
+    shutil.copy(TOP / "mkdocs.yml", tmp_path)
+    built = subprocess.run(
+        [program("mkdocs"), "build", "--strict", "--config-file", str(tmp_path / "mkdocs.yml")],
+        env=environment({"NO_MKDOCS_2_WARNING": "1"}),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    site = tmp_path / "build/site"
+    assert 'class="doc' in (site / "docs/reference.html").read_text()
+    loads = re.compile(r"<(?:script|img|iframe)[^>]+src=\"?https?:|<link[^>]+stylesheet[^>]+href=\"?https?:")
+    assert [path for path in site.rglob("*.html") if loads.search(path.read_text())] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import command
+from tests.helpers.notebook import kernel, read_cell, run_cell
 from tests.helpers.strike import children_of
 
 pytestmark = pytest.mark.slow
@@ -135,14 +135,7 @@ def test_an_interactive_session(tmp_path: Path) -> None:
 
 def test_a_notebook(tmp_path: Path) -> None:
     """Classes of cells train, with a bar; interrupting the kernel ends the ranks, and it goes on."""
-    from jupyter_client.manager import KernelManager
-
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env=command.environment(), cwd=str(tmp_path))
-    client = manager.client()
-    client.start_channels()
-    try:
-        client.wait_for_ready(timeout=command.TIMEOUT)
+    with kernel(tmp_path) as (manager, client):
         run_cell(client, CLASS)
         messages = run_cell(client, "sancus.train('synthetic:nodes=120', Net, ranks=2, epochs=3)")
         shown = [one["content"]["data"] for one in messages if "display_data" in one["msg_type"]]
@@ -160,24 +153,3 @@ def test_a_notebook(tmp_path: Path) -> None:
         stream = [one for one in run_cell(client, "print(6 * 7)") if one["msg_type"] == "stream"]
         assert stream[-1]["content"]["text"] == "42\n"
         wait_for_end(manager.provisioner.pid)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-
-
-def run_cell(client: Any, code: str) -> list[dict[str, Any]]:
-    client.execute(code)
-    return read_cell(client)
-
-
-def read_cell(client: Any) -> list[dict[str, Any]]:
-    """The messages of the cell that runs, until the kernel is idle."""
-    messages = []
-    while True:
-        try:
-            message = client.get_iopub_msg(timeout=command.TIMEOUT)
-        except queue.Empty:
-            raise AssertionError(f"the kernel is silent after {messages}") from None
-        messages.append(message)
-        if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
-            return messages

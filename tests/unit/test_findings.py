@@ -59,7 +59,7 @@ def test_who_has_not_measured_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
         documents.block("lean.headline")
         == "Not measured yet with these settings: `python -m experiments lean`."
     )
-    assert "`python -m experiments.peers`" in documents.block("peers.readme")
+    assert "`python -m experiments.peers`" in documents.block("peers.page")
 
 
 @pytest.mark.parametrize("page", MEASURED_PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
