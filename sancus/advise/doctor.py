@@ -162,9 +162,7 @@ def _extras() -> Finding:
     lacking = [f"{name} ({use})" for name, use in EXTRAS.items() if name not in here]
     if not lacking:
         return Finding("extras", "ok", ", ".join(here))
-    return Finding(
-        "extras", "missing", ", ".join(lacking), "pip install 'sancus[all]', if wanted"
-    )
+    return Finding("extras", "missing", ", ".join(lacking), "pip install 'sancus[all]', if wanted")
 
 
 def _two_ranks() -> Finding:

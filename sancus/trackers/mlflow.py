@@ -1,4 +1,4 @@
-"""Tracker `mlflow`: a run of MLflow's, in the store of `MLFLOW_TRACKING_URI` or in `mlruns` beside the run's directory.
+"""Tracker `mlflow`: in the store of `MLFLOW_TRACKING_URI`, or in `mlruns` beside the run's directory.
 
 All runs of a folder share one store, so that `mlflow ui --backend-store-uri runs/mlruns` shows them together.
 """
@@ -17,7 +17,7 @@ from sancus.trackers.scalars import FINAL, epoch_of, flat, scalars
 EXPERIMENT = "sancus"
 LONGEST = 500  # characters of a parameter that MLflow takes
 ADDRESS = "MLFLOW_TRACKING_URI"
-# The plain files that a machine without a server can have; newer versions of MLflow ask before they write them.
+# Plain files for a machine without a server; newer versions of MLflow ask before they write them.
 LOCAL = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
