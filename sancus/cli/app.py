@@ -9,6 +9,7 @@ from sancus.cli.about import doctor, list_plugins
 from sancus.cli.command import make_app, run_verbs
 from sancus.cli.compare import compare
 from sancus.cli.data import estimate, info, partition
+from sancus.cli.demo import demo
 from sancus.cli.launch import launch_verbs
 from sancus.cli.runs import evaluate, list_runs, predict, report
 from sancus.cli.train import train
@@ -22,10 +23,12 @@ data_verbs.command(info)
 for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate, tune):
     app.command(verb)
 app.command(launch_verbs())
+app.command(demo)
 app.command(list_plugins, name="list")
 app.command(doctor)
 app.command(report)
 app.command(list_runs, name="runs")
+app.register_install_completion_command(help="Complete verbs and flags in this shell: bash, zsh or fish.")
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sancus.report.chart import Chart
 from sancus.report.markup import Markup, plain_table, tag
+from sancus.report.prose import explained
 
 
 class Gallery:
@@ -45,7 +46,7 @@ class Gallery:
         return tag(
             "figure",
             tag("h3", heading),
-            tag("p", chart.about, class_="about"),
+            tag("p", explained(chart.about), class_="about"),
             *_legend(chart, place),
             drawing,
             tag("figcaption", chart.summary),

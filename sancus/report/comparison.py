@@ -34,29 +34,33 @@ def comparison_rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _line(row: Mapping[str, Any], *, targeted: bool) -> list[str]:
+    several = len(row["directories"]) > 1
+    seconds = row["seconds"]
     line = [
         str(row["preset"]),
-        _score(row["test"]),
+        _score(row["test"], several),
         bytes_text(row["all_bytes"]["mean"]),
         _fewer(row["all_ratio"]),
         bytes_text(row["wire_bytes"]["mean"]),
         _fewer(row["wire_ratio"]),
-        f"{seconds_text(row['seconds']['mean'])} ± {seconds_text(row['seconds']['deviation'])}",
+        seconds_text(seconds["mean"]) + (f" ± {seconds_text(seconds['deviation'])}" if several else ""),
         *(seconds_text(row[part]["mean"]) for part in PARTS),
         "–" if row["codec_error"] is None else number_text(row["codec_error"]),
         f"{row['max_age']['mean']:g}",
         bytes_text(row["history_bytes"]["mean"]),
     ]
     if targeted:
-        epochs, seconds = row["epochs_to_target"], row["seconds_to_target"]
-        line += ["–", "–"] if epochs is None else [f"{epochs:g}", seconds_text(seconds)]
+        epochs, until = row["epochs_to_target"], row["seconds_to_target"]
+        line += ["–", "–"] if epochs is None else [f"{epochs:g}", seconds_text(until)]
     return line
 
 
-def _score(spread: Mapping[str, float | None]) -> str:
-    """Mean ± deviation; a score that no seed has, such as ROC-AUC without a positive label, is undefined."""
+def _score(spread: Mapping[str, float | None], several: bool) -> str:
+    """Mean, ± deviation of several seeds; what no seed has (ROC-AUC without positives) is undefined."""
     mean, deviation = spread["mean"], spread["deviation"]
-    return "undefined" if mean is None or deviation is None else f"{mean:.4f} ± {deviation:.4f}"
+    if mean is None or deviation is None:
+        return "undefined"
+    return f"{mean:.4f} ± {deviation:.4f}" if several else f"{mean:.4f}"
 
 
 def _fewer(share: float | None) -> str:

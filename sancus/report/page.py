@@ -24,6 +24,7 @@ from sancus.report.charts.traffic import bytes_by_epoch, bytes_by_stream, payloa
 from sancus.report.groups import RunGroup, group_runs
 from sancus.report.markup import Markup, join, tag
 from sancus.report.run_reader import RunFiles, read
+from sancus.report.prose import glossary
 
 REPORT = "report.html"
 
@@ -59,6 +60,7 @@ def render(runs: Sequence[RunFiles]) -> str:
         *_side_by_side("What the codec rounds away", groups, codec_errors, gallery),
         *_side_by_side("Ranks", groups, _ranks, gallery),
         *_details(runs),
+        glossary(),
     ]
     title = sections.page_title(runs)
     head = [

@@ -20,6 +20,7 @@ from sancus.report.units import (
     share_text,
 )
 from sancus.report.volume import all_an_epoch, all_bytes, ratio, times_text
+from sancus.report.prose import opening
 
 BILL = (
     "Bytes are counted where they are handed to the transport, once a receiver. All bytes are payloads, "
@@ -79,7 +80,15 @@ def header(runs: Sequence[RunFiles], groups: Sequence[RunGroup]) -> Markup:
     switch = tag("button", "Dark", type="button", id="theme", hidden="hidden")
     tiles = _tiles(run) if len(runs) == 1 else []
     note = tag("noscript", tag("p", "The figures need JavaScript; their summaries and tables do not."))
-    return tag("header", tag("h1", page_title(runs)), tag("p", " · ".join(facts)), switch, note, *tiles)
+    return tag(
+        "header",
+        tag("h1", page_title(runs)),
+        tag("p", " · ".join(facts)),
+        switch,
+        opening(runs, groups),
+        note,
+        *tiles,
+    )
 
 
 def warnings(files: RunFiles, *, with_name: bool) -> list[Markup]:

@@ -33,11 +33,12 @@ def all_bytes(figures: Mapping[str, Any]) -> float | None:
 
 
 def all_an_epoch(files: RunFiles) -> float | None:
-    """The mean of all bytes over the epochs of a run; without epochs, the bill's."""
+    """All bytes an epoch as the bill has them; of a run without a bill, the mean over its epochs."""
+    bill = all_bytes(section(files.run, "communication", "per_epoch"))
+    if bill is not None:
+        return bill
     sizes = [size for size in map(all_bytes, files.epochs) if size is not None]
-    if sizes:
-        return sum(sizes) / len(sizes)
-    return all_bytes(section(files.run, "communication", "per_epoch"))
+    return sum(sizes) / len(sizes) if sizes else None
 
 
 def fewer_than_in_full(run: dict[str, Any]) -> Fewer | None:

@@ -10,6 +10,7 @@ from sancus.report.chart import Chart, Key, colour, label, series_colour
 from sancus.report.groups import RunGroup, an_epoch, of_result
 from sancus.report.units import bytes_text, score_text
 from sancus.report.volume import all_an_epoch, ratio, times_text
+from sancus.report.prose import best_score
 
 Mark = tuple[RunGroup, int, float, float]  # group, its place, all bytes an epoch, test score
 MOST_TICKS = 7
@@ -27,7 +28,6 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
     if len(marks) < 2:
         return []
     silent = [group.label for group, _, size, _ in marks if not size]
-    best = max(marks, key=lambda item: item[3])
     sending = [item for item in marks if item[2]] or marks
     least = min(sending, key=lambda item: item[2])
     most = max(sending, key=lambda item: item[2])
@@ -37,9 +37,9 @@ def tradeoff(groups: Sequence[RunGroup]) -> list[Chart]:
         Chart(
             "What the bytes buy",
             "Test score at the best validation epoch against all bytes an epoch (payloads, parameters and "
-            "agreement): up and left is better.",
-            f"{best[0].label} scores best with {score_text(best[3])}; {least[0].label} sends least, "
-            f"{bytes_text(least[2])} an epoch{fewer}, and scores {score_text(least[3])}.{nothing}",
+            "agreement): up and left is better. Bars reach from the lowest to the highest seed.",
+            f"{best_score(groups) or ''} {least[0].label} sends least, "
+            f"{bytes_text(least[2])} an epoch{fewer}, and scores {score_text(least[3])}.{nothing}".strip(),
             {
                 "run": [group.label for group, *_ in marks],
                 "seeds": [len(group.runs) for group, *_ in marks],
