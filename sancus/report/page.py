@@ -23,8 +23,8 @@ from sancus.report.charts.tradeoff import tradeoff
 from sancus.report.charts.traffic import bytes_by_epoch, bytes_by_stream, payload_matrix
 from sancus.report.groups import RunGroup, group_runs
 from sancus.report.markup import Markup, join, tag
-from sancus.report.run_reader import RunFiles, read
 from sancus.report.prose import glossary
+from sancus.report.run_reader import RunFiles, read
 
 REPORT = "report.html"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sancus.report.groups import RunGroup, an_epoch, of_result
 from sancus.report.markup import Markup, plain_table, table, tag
+from sancus.report.prose import opening
 from sancus.report.run_reader import RunFiles, items, loss_of, number, numbers, section
 from sancus.report.summary import bill, result, skip_share, title
 from sancus.report.units import (
@@ -20,7 +21,6 @@ from sancus.report.units import (
     share_text,
 )
 from sancus.report.volume import all_an_epoch, all_bytes, ratio, times_text
-from sancus.report.prose import opening
 
 BILL = (
     "Bytes are counted where they are handed to the transport, once a receiver. All bytes are payloads, "

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from sancus.report.groups import RunGroup, group_runs
-from sancus.report.run_reader import read
 from sancus.report.prose import TERMS, best_score, explained, opening
+from sancus.report.run_reader import read
 from tests.unit.test_report import RUN, save
-
 
 NOBODY = "No score is best: a, b are within a deviation of each other."
 ONE_SEED = "With one seed each, scores are 80.00 % to 90.00 %: that shows no order."

@@ -8,9 +8,9 @@ from typing import Any
 
 from sancus.report.chart import Chart, Key, colour, label, series_colour
 from sancus.report.groups import RunGroup, an_epoch, of_result
+from sancus.report.prose import best_score
 from sancus.report.units import bytes_text, score_text
 from sancus.report.volume import all_an_epoch, ratio, times_text
-from sancus.report.prose import best_score
 
 Mark = tuple[RunGroup, int, float, float]  # group, its place, all bytes an epoch, test score
 MOST_TICKS = 7
