@@ -12,6 +12,7 @@ POLICIES: dict[str, str] = {
     "pipelined": f"{__name__}.pipelined:Pipelined",
     "periodic": f"{__name__}.periodic:Periodic",
     "variation-gap": f"{__name__}.variation_gap:VariationGap",
+    "row-gap": f"{__name__}.row_gap:RowGap",
     "never": f"{__name__}.never:Never",
     "drop": f"{__name__}.drop:Drop",
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 
 class Answer(IntEnum):
@@ -60,6 +60,31 @@ class Policy(Protocol):
 
     def decide(self, view: View) -> Answer | bool:
         """`SEND`, `SKIP` or `LATER`."""
+        ...
+
+
+YesNo = Any  # a boolean for every row, of the library that the numbers are of
+
+
+class Numbers(Protocol):
+    """A number for every row: an array or a tensor, of any library."""
+
+    def __gt__(self, other: float, /) -> YesNo:
+        """Row by row."""
+        ...
+
+
+@runtime_checkable
+class RowPolicy(Policy, Protocol):
+    """A rule that picks rows of a payload: the others stay with the receivers as they hold them.
+
+    It has a `drift_norm` and a `max_age`, which is that of every row; older rows cross whatever it says. It
+    is asked by the owner alone, once for all rows, and every receiver hears by a bitmap which rows come. Its
+    `decide` is not asked.
+    """
+
+    def pick(self, drift: Numbers) -> YesNo:
+        """From how far each row `[n]` has drifted: which cross `[n]`."""
         ...
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sancus.advise.overhead import agreement_bytes
+from sancus.advise.overhead import agreement_bytes, bitmap_bytes, picks_rows
 from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
 from sancus.codecs.base import Codec
@@ -135,7 +135,7 @@ def estimate(
     codecs = dict(zip(DIRECTIONS, (factors.codec, factors.backward_codec or factors.codec), strict=True))
     dtype = getattr(torch, config.training.dtype)
     streams: dict[tuple[int, str], float] = {}
-    received, payloads = np.zeros(ranks), 0.0
+    received, payloads, bitmaps = np.zeros(ranks), 0.0, 0.0
     for (layer, direction), width in columns.items():
         codec: Codec = build("codec", CODECS, codecs[direction])
         rows = crossing if direction == "forward" else backward_rows(crossing, plan)
@@ -144,6 +144,7 @@ def estimate(
         streams[layer, direction] = float(sent.sum())
         received += sent.sum(axis=1)
         payloads += float(((rows > 0) * np.array(share)).sum())
+        bitmaps += bitmap_bytes(rows) if picks_rows(policies[direction]) else 0.0
     history = sum(
         crossing.sum(axis=1).max() * width * dtype.itemsize
         for (_, direction), width in columns.items()
@@ -173,7 +174,7 @@ def estimate(
     messages = (len(columns) + sums) * (ranks - 1)
     comm = messages * machine.latency + (received.max() + summed / ranks) / machine.link
     used = Counter(direction for _, direction in columns)
-    agreed = agreement_bytes(ranks, payloads, used, policies, factors.agree, sums)
+    agreed = agreement_bytes(ranks, payloads, used, policies, factors.agree, sums, bitmaps)
     return Estimate(ranks, streams, memory, compute, float(comm), summed, agreed)
 
 

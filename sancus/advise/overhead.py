@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
+
 from sancus.comm.header import PAYLOAD_HEADER, PLAIN_HEADER
 from sancus.comm.ledger import Direction
 from sancus.exchange.agreement import RECORD, Agree
-from sancus.staleness.base import Policy
+from sancus.staleness.base import Policy, RowPolicy
 from sancus.training.consensus import STATEMENT
 
 WORD = 8  # bytes of a number in a record
+BITS = 8  # rows in a byte of a bitmap
 
 
 def agreement_bytes(
@@ -25,8 +29,9 @@ def agreement_bytes(
     policies: Mapping[Direction, Policy],
     agree: Agree,
     sums: int,
+    bitmaps: float = 0.0,
 ) -> float:
-    """Headers of `messages` payloads, of the sum and of the statements; and gathered answers.
+    """Headers of `messages` payloads, of the sum and of the statements; and gathered answers, or bitmaps.
 
     `streams` are the layers that are used in each direction, `sums` the collectives of a sum of parameters.
     """
@@ -34,10 +39,24 @@ def agreement_bytes(
     if not pairs:
         return 0.0
     gathers = [WORD * STATEMENT]
-    answers = sum(count for side, count in streams.items() if policies[side].drift_norm is not None)
+    answers = sum(
+        count
+        for side, count in streams.items()
+        if policies[side].drift_norm is not None and not picks_rows(policies[side])
+    )
     if any(policy.max_age for policy in policies.values()):
         gathers.append(WORD * (len(RECORD) + (answers if agree == "epoch" else 0)))
     if agree == "layer":
         gathers += [WORD * (len(RECORD) + 1)] * answers
     plain = sum(size + PLAIN_HEADER for size in gathers) + sums * PLAIN_HEADER
-    return messages * PAYLOAD_HEADER + pairs * plain
+    return messages * PAYLOAD_HEADER + pairs * plain + bitmaps
+
+
+def picks_rows(policy: Policy) -> bool:
+    """Whether the owner picks rows, and tells them by bitmaps."""
+    return isinstance(policy, RowPolicy) and policy.max_age > 0
+
+
+def bitmap_bytes(rows: npt.NDArray[np.int64]) -> float:
+    """Bitmaps of one use for `rows[i, j]` rows from owner `j` to receiver `i`, with their headers."""
+    return float(((rows > 0) * (-(-rows // BITS) + PLAIN_HEADER)).sum())

@@ -28,7 +28,7 @@ from sancus.comm.ledger import AGREEMENT, DIRECTIONS, Direction, Stream
 from sancus.comm.records import gather_json
 from sancus.errors import UserError
 from sancus.exchange.decisions import Decisions
-from sancus.staleness.base import SEND, SKIP, Answer, Policy, View, check_policy
+from sancus.staleness.base import SEND, SKIP, Answer, Policy, RowPolicy, View, check_policy
 
 Agree = Literal["layer", "epoch"]
 RECORD = ("sequence", "epoch", "configuration", "stream", "answers")
@@ -79,7 +79,7 @@ class Agreement:
         own: list[Stream] = []
         for stream in self._decisions.streams():
             policy = self.policies[stream.direction]
-            if policy.absent or self._decisions.age(stream) is None:
+            if policy.absent or isinstance(policy, RowPolicy) or self._decisions.age(stream) is None:
                 continue
             if policy.drift_norm is None:
                 drifts[stream] = 0.0
@@ -111,7 +111,7 @@ class Agreement:
         streams = [Stream(layer, direction, owner) for owner in range(self._group.size)]
         if policy.absent:
             answers = [SKIP] * len(streams)
-        elif self._decisions.age(streams[0]) is None:
+        elif self._decisions.age(streams[0]) is None or isinstance(policy, RowPolicy):
             answers = [SEND] * len(streams)
         elif streams[0] in self._planned:
             answers = [self._planned[stream] for stream in streams]

@@ -27,9 +27,10 @@ from sancus.exchange.encoding import Encoder
 from sancus.exchange.figures import Figures, figures_of
 from sancus.exchange.health import Health
 from sancus.exchange.memory import Memory
+from sancus.exchange.picked_rows import merged, part_of, pick, rest_of, tell
 from sancus.exchange.state import State, load, save
 from sancus.plans.base import Leg
-from sancus.staleness.base import LATER, SEND, SKIP, Answer, Norm, Policy
+from sancus.staleness.base import LATER, SEND, SKIP, Answer, Norm, Policy, RowPolicy
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ class Crossing:
         echo: list[torch.Tensor] | None = None
         if policy.drift_norm:
             now = drift.current(stream, (clean or outgoing).joined(), self.clock.epoch)
+            if isinstance(policy, RowPolicy) and policy.max_age:
+                return _deliver_rows(self, leg, outgoing, stream, policy, now)
             answers = _decide_by_drift(self.agreement, drift, stream, now, policy.drift_norm)
             if answers[stream.owner] != SKIP:
                 drift.keep(stream, now, self.clock.epoch)
@@ -210,10 +213,18 @@ class Crossing:
 
 
 def move(
-    leg: Leg, outgoing: Outgoing, use: Use, delivery: Delivery, echo: list[torch.Tensor] | None = None
+    leg: Leg,
+    outgoing: Outgoing,
+    use: Use,
+    delivery: Delivery,
+    echo: list[torch.Tensor] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> Arrivals:
-    """Start a leg's collective; what arrives is waited for as it is consumed."""
-    rows = [row_map.rows_in for row_map in leg.add]
+    """Start a leg's collective; what arrives is waited for as it is consumed.
+
+    `rows[j]` come from owner `j`: those that the leg says, if not given.
+    """
+    rows = rows or [row_map.rows_in for row_map in leg.add]
     if leg.broadcast:
         return delivery.broadcast(outgoing, rows, use, echo)
     return delivery.all_to_all(outgoing, rows, use, echo)
@@ -239,6 +250,39 @@ def _use(group: Group, stream: Stream, answers: Sequence[Answer], wanted: Answer
 def _recall(policy: Policy, memory: Memory) -> Recall:
     """What receivers go on with under a policy where an owner skips."""
     return Recall(memory.history if policy.max_age else None, policy.absent, policy.max_age)
+
+
+def _deliver_rows(
+    crossing: Crossing, leg: Leg, outgoing: Outgoing, stream: Stream, policy: RowPolicy, now: torch.Tensor
+) -> Arrivals:
+    """A use at which rows cross one by one: all of them at the first, then those that the policy picks."""
+    group, meter, epoch = crossing._group, crossing.memory.drift, crossing.clock.epoch
+    first = crossing.decisions.age(stream) is None
+    picked, drift = torch.ones(len(now), dtype=torch.bool, device=now.device), 0.0
+    if not first:
+        try:
+            picked, drift = pick(policy, meter, stream, now, epoch)
+        except UserError as error:  # all rows cross, as the others wait; the epoch ends with this error
+            crossing.health.note(str(error))
+    answers = crossing.agreement.decide(stream.layer, stream.direction, drift)
+    part, delivery = part_of(outgoing, picked), crossing._deliveries[stream.direction]
+    echo: list[torch.Tensor] | None = None if delivery.encoder.codec.lossless else []
+    if first:
+        use = _use(group, stream, answers, SEND, _recall(policy, crossing.memory))
+        arrivals = move(leg, outgoing, use, delivery, echo)
+    else:
+        receivers = group.size - 1 if leg.broadcast else 1
+        delivery.count_saved(rest_of(outgoing, part), stream, epoch, receivers)
+        coming = tell(group, leg, part.masks)
+        rows = [int(mask.sum()) for mask in coming]
+        rows[stream.owner] = len(part.outgoing.payloads[0])  # of a broadcast
+        use = _use(group, stream, answers, SEND, Recall())
+        parts = move(leg, part.outgoing, use, delivery, echo, rows)
+        arrivals = merged(parts, coming, crossing.memory.history, use)
+    left_out = torch.cat(echo) - part.outgoing.joined() if echo else None
+    meter.keep_rows(stream, picked, now[picked], left_out, epoch)
+    crossing.decisions.max_age = max(crossing.decisions.max_age, meter.oldest(stream, epoch))
+    return arrivals
 
 
 def _held(leg: Leg, memory: Memory, own: Stream) -> Arrivals:

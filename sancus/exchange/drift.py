@@ -25,6 +25,7 @@ class DriftMeter:
 
     def __init__(self) -> None:
         self.sent = History()
+        self.versions = History()  # the epoch in which each row was sent, where rows are picked one by one
         self.noisy = False  # whether what training sends differs from epoch to epoch by chance
         self.has_model = False  # whether this epoch's clean pass has, or would have, a model to run
         self._clean = History()  # of the last clean pass
@@ -74,7 +75,36 @@ class DriftMeter:
         size = payload.abs().mean().item()
         return difference / size if size else sys.float_info.max
 
+    def of_rows(self, stream: Stream, payload: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """The same of each row `[rows]`; `relative` divides it by the mean absolute value of all rows."""
+        difference = (payload - self.sent.pull(stream)).abs().mean(dim=1)
+        if norm == "mean":
+            return difference
+        return torch.where(difference == 0, difference, difference / payload.abs().mean())
+
+    def keep_rows(
+        self, stream: Stream, picked: torch.Tensor, rows: torch.Tensor, error: torch.Tensor | None, epoch: int
+    ) -> None:
+        """The rows `[k, f]` that are `picked [rows]` are sent now; receivers decode them with an `error`.
+
+        At the first use all rows are picked.
+        """
+        kept = rows if error is None else rows + error
+        if not self.versions.holds(stream):
+            self.versions.push(stream, torch.full(picked.shape, epoch, device=picked.device), epoch)
+            self.sent.push(stream, kept, epoch)
+            return
+        everything, versions = self.sent.pull(stream).clone(), self.versions.pull(stream).clone()
+        everything[picked], versions[picked] = kept, epoch
+        self.sent.push(stream, everything, epoch)
+        self.versions.push(stream, versions, epoch)
+
+    def oldest(self, stream: Stream, epoch: int) -> int:
+        """Age of the row that crossed longest ago."""
+        versions = self.versions.pull(stream)
+        return epoch - int(versions.min()) if len(versions) else 0
+
     @property
     def nbytes(self) -> int:
         """Memory of the copies."""
-        return self.sent.nbytes + self._clean.nbytes
+        return self.sent.nbytes + self._clean.nbytes + self.versions.nbytes

@@ -25,7 +25,11 @@ class Memory:
 
     def stores(self) -> dict[str, History]:
         """Every store by its name."""
-        stores = {"history": self.history, "drift/sent": self.drift.sent}
+        stores = {
+            "history": self.history,
+            "drift/sent": self.drift.sent,
+            "drift/versions": self.drift.versions,
+        }
         for side, encoder in self._encoders.items():
             for receiver, residual in (encoder.residuals or {}).items():
                 stores[f"residual/{side}/{receiver}"] = residual

@@ -46,7 +46,7 @@ METRICS: dict[str, Metric] = {
         Metric("evaluation_bytes", "B", "payload bytes of the exact evaluation, not part of the bill", "sum"),
         Metric("sends", "", "owners' payloads sent, over all streams", "same"),
         Metric("skips", "", "owners' payloads skipped, over all streams", "same"),
-        Metric("max_age", "epochs", "age of the oldest history that was used", "same"),
+        Metric("max_age", "epochs", "age of the oldest history that was used", "max"),
         Metric("max_drift", "", "largest drift that an owner measured; null where none was", "max"),
         Metric("codec_error", "", "largest relative error of a stream's payload; null where none", "max"),
         Metric("codec_noise", "", "such errors over what training was seen to stand; null where none", "max"),

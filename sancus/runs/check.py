@@ -16,6 +16,7 @@ from sancus.plugins import build, load, parse
 from sancus.runs.directory import check_directory
 from sancus.shards.cache import is_shards
 from sancus.staleness import POLICIES
+from sancus.staleness.base import RowPolicy
 from sancus.trackers.base import check_tracker
 
 # Specs of presets, which are right: to look at their classes would take the time to import torch.
@@ -36,6 +37,7 @@ def check(data: str, config: Config, *, launched: bool) -> None:
 def check_settings(config: Config, *, launched: bool) -> None:
     """Refuse what can be refused whatever the data is."""
     check_plugins(config)
+    check_policies(config.factors)
     check_temporary_space()
     read_secret(os.environ)
     if config.factors.plan not in KNOWN:
@@ -67,6 +69,22 @@ def check_model(model: object) -> None:
             f"model is a {type(model).__name__}; give a name, file.py:Net, a class, or a module "
             "(settings go in config= or by name)"
         )
+
+
+def check_policies(factors: FactorSettings) -> None:
+    """Refuse what goes by whole payloads where a policy picks rows of them."""
+    for flag, spec in (("staleness", factors.staleness), ("backward", factors.backward)):
+        if spec in KNOWN or not isinstance(build("policy", POLICIES, spec), RowPolicy):
+            continue
+        if factors.agree == "epoch":
+            raise UserError(
+                f"--agree epoch: --{flag} {spec} picks rows when they cross; choose --agree layer"
+            )
+        if factors.error_feedback:
+            raise UserError(
+                f"--error-feedback: --{flag} {spec} sends other rows in every epoch, so what a code left out "
+                "of one cannot be added to the next; leave it out"
+            )
 
 
 def check_memory_of_draws(factors: FactorSettings, plan: object) -> None:

@@ -36,10 +36,12 @@ FIGURES = (
     "evaluation_bytes",
     "saved_bytes",
     "history_bytes",
+    "max_age",
     "max_drift",
     "codec_error",
     "codec_noise",
 )
+WHOLE = ("B", "epochs")  # units of figures that are whole numbers
 PLACE = ("collectives", "epoch", "configuration", "weights")  # what must be the same on all ranks
 STATEMENT = len(FIGURES) + 2 * len(SPLITS) + 2 + 2 * len(PLACE)  # numbers of a statement
 HALF = 1 << 32  # 64-bit numbers go as two halves, each of which a float64 holds exactly
@@ -133,7 +135,7 @@ def combine(statements: Sequence[Statement], *, evaluated: bool, measures: Seque
 def _over_ranks(metric: Metric, column: torch.Tensor) -> float | int:
     how = metric.over_ranks
     value = float(column.max() if how == "max" else column.mean() if how == "mean" else sum(column.tolist()))
-    return int(value) if metric.unit == "B" else value
+    return int(value) if metric.unit in WHOLE else value
 
 
 def _check_places(places: Mapping[int, tuple[int, ...]], epoch: int) -> None:

@@ -135,7 +135,6 @@ class Trainer:
             "epoch": epoch,
             "sends": crossed.sends,
             "skips": crossed.skips,
-            "max_age": crossed.max_age,
         }
         return {name: record[name] for name in (*METRICS, *(metric.name for metric in measures))}
 
@@ -158,6 +157,7 @@ class Trainer:
         return figures | {
             "loss": loss,
             "history_bytes": crossed.history_bytes,
+            "max_age": crossed.max_age,
             "max_drift": _or_unmeasured(crossed.max_drift),
             "codec_error": _or_unmeasured(crossed.codec_error),
             "codec_noise": _or_unmeasured(crossed.codec_noise),

@@ -27,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "budget": {"codec": "auto"},
     "skips": {"staleness": "epoch-adaptive:bound=1", "backward": "epoch-fixed:bound=1", "codec": "int8"},
     "drift": {"staleness": "variation-gap:gap=0.05", "agree": "epoch"},
+    "rows": {"staleness": "row-gap:gap=0.1", "backward": "row-gap:gap=0.1", "codec": "int4"},
     "background": {"staleness": "pipelined:sync_every=2", "backward": "pipelined"},
     "alone": {"staleness": "drop", "backward": "drop"},
     "cagnet": {"reuse_input": False, "order": "aggregate-first", "skip_input_gradient": False},

@@ -71,6 +71,7 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
         config_of("exact", staleness="epoch-fixed:bound=0", backward="drop"),
         config_of("exact", staleness="variation-gap:gap=0,max_age=3"),
         config_of("exact", staleness="variation-gap:gap=0,max_age=3", agree="epoch", backward="always"),
+        config_of("cagnet", staleness="row-gap:gap=1e9,max_age=1", broadcast="library"),
         config_of("supergcn"),
         config_of("supergcn:paper"),
         config_of("supergcn", parameter_codec="int2"),
@@ -83,6 +84,7 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
         "bounded",
         "drift",
         "drift, once an epoch",
+        "drift, row by row",
         "labels",
         "labels, paper",
         "parameters in two bits",
@@ -91,7 +93,10 @@ def test_predicted_bytes_are_the_measured_ones(config: Config, ranks: int, tmp_p
 )
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_predicted_bytes_in_all_are_the_measured_ones(config: Config, ranks: int, tmp_path: Path) -> None:
-    """Parameters and agreement too, in an epoch that is not evaluated; with no gap, drift sends always."""
+    """Parameters and agreement too, in an epoch that is not evaluated.
+
+    With no gap, drift sends always; with a large one all rows cross when they are too old, as in epoch 2.
+    """
     graph = awkward_graph()
     folder = shards_of(graph, "random", ranks, tmp_path)
     config = replace(config, training=replace(config.training, epochs=4, eval_every=9))

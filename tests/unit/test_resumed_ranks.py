@@ -41,6 +41,7 @@ FIGURES = (
 CASES: dict[str, dict[str, Any]] = {
     "adaptive": {"staleness": "epoch-adaptive:bound=2", "backward": "epoch-fixed:bound=3"},
     "drift": {"staleness": "variation-gap:gap=0.02", "backward": "variation-gap:gap=0.001"},
+    "rows": {"staleness": "row-gap:gap=0.1,max_age=2", "backward": "row-gap:gap=0.1", "codec": "int4"},
     "drift-epoch": {"staleness": "variation-gap:gap=0.02", "agree": "epoch"},
     "pipelined": {"staleness": "pipelined:sync_every=3", "backward": "pipelined"},
     "feedback": {"codec": "int2", "error_feedback": True, "staleness": "epoch-fixed:bound=1"},
