@@ -1,9 +1,10 @@
 """The latest of everything between processes: a server thread at each owner, over ZeroMQ (extra `async`).
 
 Every rank offers its own shelf (`sancus.comm.latest`) at a port of its own, and asks the others at theirs.
-Keys of CURVE are made by every rank for this run; public keys and addresses are gathered once, over the group.
-A server admits the keys of this run's ranks and no others, and a client talks to nobody who has not the key
-that was gathered: so a stranger who reaches a port can neither read nor write, and what travels is encrypted.
+Keys of CURVE are made by every rank for this run; public keys and addresses are gathered once, over the
+group. A server admits the keys of this run's ranks and no others, and a client talks to nobody who has not
+the key that was gathered: so a stranger who reaches a port can neither read nor write, and what travels is
+encrypted.
 
 Clients never wait for an answer to `ask`: a peer that is slow, stopped or dead holds nobody up. There is at
 most one question under way for each stream, so nothing piles up at either end.
