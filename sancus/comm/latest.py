@@ -4,7 +4,7 @@ An owner puts its payloads on its own *shelf*, one place for each stream and rec
 place of the old: memory is bounded however slow a reader is. A receiver asks for what is newer than it has,
 and goes on; answers are taken when they are there. One rank also answers *calls*: it holds the weights.
 
-    store.publish(Stream(1, "forward", owner=2), receiver=0, message=sealed, version=7)
+    store.publish(Stream(1, "forward", owner=2), receiver=0, parcel=Parcel(version=7, message=sealed))
     store.ask(Stream(1, "forward", owner=2), newer_than=3)     # returns at once
     for stream, parcel in store.arrived(): ...                 # what came since
     answer = store.call(request)                               # of rank 0: waits, at most the timeout
@@ -37,12 +37,13 @@ class Parcel:
 
     version: int
     message: torch.Tensor  # [bytes] uint8, header and content
+    raw: int = 0  # bytes of the content before the codec
 
 
 class LatestStore(Protocol):
     """What every such store can do, on one rank."""
 
-    def publish(self, stream: Stream, receiver: int, message: torch.Tensor, version: int) -> None:
+    def publish(self, stream: Stream, receiver: int, parcel: Parcel) -> None:
         """Leave a payload of this rank for one receiver, in place of the last one."""
         ...
 
@@ -74,21 +75,28 @@ class Tally:
         self._lock = threading.Lock()
         self._messages: Counter[tuple[Entry, int]] = Counter()
         self._bytes: Counter[tuple[Entry, int]] = Counter()
+        self._raw: Counter[Entry] = Counter()
 
-    def note(self, entry: Entry, receiver: int, size: int) -> None:
-        """A message of so many bytes went to a receiver."""
+    def note(self, entry: Entry, receiver: int, size: int, raw: int = 0) -> None:
+        """A message of so many bytes went to a receiver; before the codec its content had `raw`."""
         with self._lock:
             self._messages[entry, receiver] += 1
             self._bytes[entry, receiver] += size
+            self._raw[entry] += raw
 
     def settle(self, ledger: Ledger, stamp: Stamp) -> None:
         """Enter everything; headers are overhead."""
         header = overhead(PAYLOAD_WORDS, stamp)
         with self._lock:
-            messages, sizes = self._messages, self._bytes
-            self._messages, self._bytes = Counter(), Counter()
+            messages, sizes, raws = self._messages, self._bytes, self._raw
+            self._messages, self._bytes, self._raw = Counter(), Counter(), Counter()
         for (entry, receiver), size in sizes.items():
             ledger.count(entry, receiver, size, min(size, header * messages[entry, receiver]))
+        for entry, raw in raws.items():
+            if entry.stream is not None:
+                ledger.count_raw(entry.stream, raw)
+            else:
+                ledger.count_raw_parameters(raw)
 
 
 class Shelf:
@@ -112,7 +120,7 @@ class Shelf:
             held = self._parcels.get((stream, receiver))
         if held is None or held.version <= newer_than:
             return None
-        self.tally.note(Entry("payload", stream), receiver, held.message.numel())
+        self.tally.note(Entry("payload", stream), receiver, held.message.numel(), held.raw)
         return held
 
     @property
@@ -132,9 +140,9 @@ class MemoryStore:
         self._answering = answering
         self._arrived: list[tuple[Stream, Parcel]] = []
 
-    def publish(self, stream: Stream, receiver: int, message: torch.Tensor, version: int) -> None:
+    def publish(self, stream: Stream, receiver: int, parcel: Parcel) -> None:
         """On the own shelf."""
-        self._shelves[self._rank].put(stream, receiver, Parcel(version, message))
+        self._shelves[self._rank].put(stream, receiver, parcel)
 
     def ask(self, stream: Stream, newer_than: int) -> None:
         """Look at the owner's shelf."""
@@ -151,8 +159,8 @@ class MemoryStore:
         """Answered at once."""
         answer = self._answering(self._rank, message)
         if self._rank != OWNER:
-            self._shelves[self._rank].tally.note(PARAMETER, OWNER, message.numel())
-            self._shelves[OWNER].tally.note(PARAMETER, self._rank, answer.numel())
+            self._shelves[self._rank].tally.note(PARAMETER, OWNER, message.numel(), message.numel())
+            self._shelves[OWNER].tally.note(PARAMETER, self._rank, answer.numel(), answer.numel())
         return answer
 
     def settle(self, ledger: Ledger, stamp: Stamp) -> None:

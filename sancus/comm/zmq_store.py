@@ -65,12 +65,15 @@ def load_zmq() -> Any:
 class ZmqStore:
     """One rank's store: its server thread, and its questions to the servers of others."""
 
-    def __init__(self, group: Group, answering: Answering | None) -> None:
-        """All ranks of `group` call it together; `answering` is what rank 0 says to calls."""
+    def __init__(self, group: Group, answering: Answering | None, shelf: Shelf | None = None) -> None:
+        """All ranks of `group` call it together; `answering` is what rank 0 says to calls.
+
+        `shelf` is that of a store before, where there was one.
+        """
         self._zmq = load_zmq()
         self._rank, self._timeout = group.rank, group.transport.timeout
         self._context = self._zmq.Context()
-        self.shelf = Shelf()
+        self.shelf = shelf or Shelf()
         public, secret = self._zmq.curve_keypair()
         host = own_host(group)
         self._server = _Server(self._context, (public, secret), host, self.shelf, answering)
@@ -84,9 +87,9 @@ class ZmqStore:
         self._calls = self._connect(OWNER, public, secret)
         group.all_gather(torch.zeros(1, dtype=torch.uint8))  # every server admits its callers by now
 
-    def publish(self, stream: Stream, receiver: int, message: torch.Tensor, version: int) -> None:
+    def publish(self, stream: Stream, receiver: int, parcel: Parcel) -> None:
         """On the own shelf: whoever asks is answered by the server thread."""
-        self.shelf.put(stream, receiver, Parcel(version, message))
+        self.shelf.put(stream, receiver, parcel)
 
     def ask(self, stream: Stream, newer_than: int) -> None:
         """One question to the owner's server, unless one is under way."""
@@ -117,9 +120,9 @@ class ZmqStore:
         rank = struct.pack("<q", self._rank)
         self._calls.send_multipart([CALL, rank, as_buffer(message)])
         if self._rank != OWNER:
-            self.shelf.tally.note(PARAMETER, OWNER, message.numel())
+            self.shelf.tally.note(PARAMETER, OWNER, message.numel(), message.numel())
         deadline = time.monotonic() + self._timeout
-        while not self._calls.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        while not self._calls.poll(max(0, int((deadline - time.monotonic()) * 1000))):
             if time.monotonic() >= deadline:
                 raise CommError(
                     f"rank {self._rank}: rank {OWNER}, which merges, did not answer "
@@ -244,7 +247,7 @@ class _Server:
                 self._questions.send_multipart([caller, FAILED, str(error).encode()])
                 return
             if rank != OWNER:
-                self._shelf.tally.note(PARAMETER, rank, answer.numel())
+                self._shelf.tally.note(PARAMETER, rank, answer.numel(), answer.numel())
             self._questions.send_multipart([caller, CALL, as_buffer(answer)])
 
 
@@ -275,7 +278,7 @@ def address_of(interface: str) -> str:
 
 def as_buffer(message: torch.Tensor) -> memoryview:
     """The bytes of a message, without a copy."""
-    return memoryview(message.contiguous().numpy())
+    return memoryview(message.contiguous().numpy().data)
 
 
 def as_tensor(content: bytes) -> torch.Tensor:

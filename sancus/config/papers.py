@@ -57,6 +57,7 @@ PAPERS: dict[tuple[str, str], str] = {
     ("preset", "sylvie-a"): SYLVIE,
     ("preset", "supergcn"): SUPERGCN,
     ("preset", "digest"): DIGEST,
+    ("preset", "digest-a"): f"{DIGEST}, §4.3",
     ("preset", "gnnpipe"): GNNPIPE,
     ("preset", "partition-only"): LLCG,
 }

@@ -136,6 +136,12 @@ PRESETS: dict[str, Preset] = {
         Level(lambda period: {"staleness": f"periodic:period={period}"}, default="10"),
         paper=_PUBLISHED,
     ),
+    "digest-a": Preset(
+        "DIGEST-A: digest:N (digest-a:N) without a barrier; steps are merged as they come",
+        {**_HALO, "backward": "drop", "parameters": "average", "schedule": "async"},
+        Level(lambda period: {"staleness": f"periodic:period={period}"}, default="10"),
+        paper=_PUBLISHED,
+    ),
     "gnnpipe": Preset(
         "GNNPipe: layers over S stages (gnnpipe:S; alone: one a rank), chunks of rows through them",
         {**_EXACT, "schedule": "pipeline"},

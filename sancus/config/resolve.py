@@ -43,8 +43,9 @@ class Renamed:
 
 
 NEAR = 0.65  # how alike a mistyped value is: between pipeline and linear, which are two things, 0.57
-YOUNGER = frozenset({"sampling", "pipeline"})  # sections that runs of before did not write
+YOUNGER = frozenset({"sampling", "pipeline", "asynchronous"})  # sections that runs of before did not write
 
+SECTIONS = ("factors", "shape", "training", "sampling", "pipeline", "asynchronous", "launch", "output")
 RENAMED = {"schedule": Renamed("lr_schedule", frozenset({"constant", "cosine", "linear"}), SCHEDULES)}
 
 
@@ -102,8 +103,7 @@ def make_config(
     base = config if isinstance(config, Config) else None
     unset = base or Config()
     sections = {
-        section: [item.name for item in dataclasses.fields(getattr(unset, section))]
-        for section in ("factors", "shape", "training", "sampling", "pipeline", "launch", "output")
+        section: [item.name for item in dataclasses.fields(getattr(unset, section))] for section in SECTIONS
     }
     flat_names = [name for names in sections.values() for name in names]
     for name in typed:

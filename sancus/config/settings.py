@@ -30,6 +30,7 @@ from sancus.errors import UserError
 from sancus.models.settings import ModelSettings
 from sancus.plans import AUTO
 from sancus.sampling.settings import SamplingSettings
+from sancus.training.async_settings import AsyncSettings, check_asynchronous
 from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
 
@@ -182,8 +183,9 @@ class Config:
     training: Annotated[TrainingSettings, _flags("Training", 3)] = field(default_factory=TrainingSettings)
     sampling: Annotated[SamplingSettings, _flags("Mini-batches", 4)] = field(default_factory=SamplingSettings)
     pipeline: Annotated[PipelineSettings, _flags("Pipeline", 5)] = field(default_factory=PipelineSettings)
-    launch: Annotated[LaunchSettings, _flags("Ranks", 6)] = field(default_factory=LaunchSettings)
-    output: Annotated[OutputSettings, _flags("Output", 7)] = field(default_factory=OutputSettings)
+    asynchronous: Annotated[AsyncSettings, _flags("Asynchronous", 6)] = field(default_factory=AsyncSettings)
+    launch: Annotated[LaunchSettings, _flags("Ranks", 7)] = field(default_factory=LaunchSettings)
+    output: Annotated[OutputSettings, _flags("Output", 8)] = field(default_factory=OutputSettings)
 
     def __post_init__(self) -> None:
         preset_settings(self.preset)
@@ -191,6 +193,7 @@ class Config:
         for section in sections:  # the others have checked themselves
             check_specs(section)
         check_batches(self.sampling, self.flat())
+        check_asynchronous(self.asynchronous, self.training.schedule)
         if self.launch.restarts and self.output.out is None and self.output.resume is None:
             raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
         if self.factors.backend == "nccl" and self.launch.device != "cuda":

@@ -20,6 +20,7 @@ from sancus.comm.ledger import Direction, Stream
 from sancus.errors import UserError
 from sancus.exchange.agreement import Agree, Agreement
 from sancus.exchange.codec_error import ErrorGauge
+from sancus.exchange.courier import Courier
 from sancus.exchange.decisions import Decisions
 from sancus.exchange.delivery import Arrivals, Delivery, Outgoing, Recall, Use
 from sancus.exchange.drift import DriftMeter
@@ -93,6 +94,7 @@ class Crossing:
         }
         self._exact_delivery = Delivery(group, Encoder(FullPrecision()), self.health)
         self._pending: dict[tuple[int, Direction], Arrivals] = {}  # under way since the last use
+        self.courier: Courier | None = None  # carries payloads of training, once nobody waits any more
 
     def begin_epoch(self) -> None:
         """The training epoch of the clock starts."""
@@ -129,6 +131,8 @@ class Crossing:
         if self.clock.exact:
             use = exact_use(self._group, layer, direction, "evaluation")
             return move(leg, outgoing, use, self._exact_delivery)
+        if self.courier is not None:
+            return self.courier.deliver(leg, outgoing, layer, direction)
         _finish(self._pending.pop((layer, direction), None))
         if self.clock.silent:
             drift.see(stream, outgoing.joined(), self.clock.epoch)
@@ -156,6 +160,12 @@ class Crossing:
         if echo:
             drift.keep_decoded(stream, torch.cat(echo), outgoing.joined(), self.clock.epoch)
         return arrivals
+
+    def make_courier(self) -> Courier:
+        """What carries payloads of embeddings without a collective, as often as the policy's bound says."""
+        encoder, policy = self._deliveries["forward"].encoder, self.policies["forward"]
+        period = None if policy.absent else policy.max_age
+        return Courier(self._group, encoder, self.memory.history, self.health, period)
 
     def drain(self) -> None:
         """Wait for all that is under way; the histories then hold it, as the next use would find it."""

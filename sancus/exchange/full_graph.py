@@ -157,6 +157,8 @@ class FullGraph:
         """The sum over all ranks of `values [k]`, for statistics of all rows; every rank must call it."""
         if self.group.clock.silent:
             raise UserError(f"the model sums over ranks {REFUSAL}")
+        if self.crossing.courier is not None and not self.group.clock.exact:
+            raise UserError("the model sums over ranks, which wait for nobody: choose another --schedule")
         result: torch.Tensor = SumOverRanks.apply(self.group, values)
         return result
 

@@ -185,6 +185,7 @@ class Session:
         try:
             self.streams = StreamLog(place / LOGS, job.world.rank, job.trainer, source)
             self.watch.use_folder(place / LOGS)
+            job.trainer.schedule.keep_log(place / LOGS, job.trainer.next_epoch, source)
         except OSError as error:
             self.streams = None
             line = f"rank {job.world.rank}: no log in {place / LOGS}: {error.strerror}"

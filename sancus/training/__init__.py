@@ -4,6 +4,7 @@ SCHEDULES: dict[str, str] = {
     "full": "sancus.training.full:FullBatch",
     "minibatch": "sancus.training.minibatch:MiniBatch",
     "pipeline": "sancus.training.pipeline:Pipeline",
+    "async": "sancus.training.asynchronous:Asynchronous",
 }
 SECTIONS = (
     "model",
@@ -12,4 +13,6 @@ SECTIONS = (
     "training",
     "sampling",
     "pipeline",
+    "asynchronous",
+    "output",
 )  # of the settings: a schedule's constructor may ask for them

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sancus.comm.layout import Layout
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from sancus.codecs.base import Codec
@@ -57,6 +59,7 @@ class Work:
     mesh: Mesh  # who takes part in what
     evaluation: Evaluation  # a fresh, exact pass of the whole model on this rank's rows
     site: Site | None = None  # None where a program has made the neighbourhood itself
+    stop: Callable[[], int] = lambda: 0  # the number of a signal that asks this rank for the end; 0: none
 
 
 class Schedule(abc.ABC):
@@ -86,6 +89,22 @@ class Schedule(abc.ABC):
         All ranks call it together.
         """
         return work.evaluation
+
+    def trained(self, epoch: int) -> bool:
+        """Whether `train_epoch` has trained that epoch already, when it was called for one before."""
+        return False
+
+    @property
+    def over(self) -> bool:
+        """Whether training has ended by itself, before the last epoch that was asked for."""
+        return False
+
+    def keep_log(self, folder: Path, first_epoch: int, source: Path | None = None) -> None:
+        """Write down in `folder` what this schedule has to say, from `first_epoch` on.
+
+        `source` is the folder of the run that is gone on with. Called once, before the first epoch.
+        """
+        del folder, first_epoch, source  # most schedules have nothing to say
 
     def owns(self, name: str) -> bool:
         """Whether this rank trains a parameter, or has a buffer, by name; others have what it has not."""

@@ -67,7 +67,7 @@ class Trainer:
         step = Step(model, self.optimizer, self.sync, exchange.group, health)
         self.schedule = schedule or FullBatch()
         whole = evaluation or Evaluation(exchange, task)
-        self._work = Work(exchange, task, step, mesh, whole, site)
+        self._work = Work(exchange, task, step, mesh, whole, site, lambda: self.stop_signal())
         self.evaluation = self.schedule.prepare(self._work)
         device = next(model.parameters()).device
         self._consensus = Consensus(
@@ -83,12 +83,12 @@ class Trainer:
     def epochs(self) -> Iterator[Record]:
         """The figures of each epoch as it ends, equal on all ranks; until a rank is asked to stop."""
         stopwatch = self.exchange.group.stopwatch
-        while self.next_epoch < self.settings.epochs and not self._out_of_patience() and not self.stopped_by:
+        while self._goes_on():
             epoch = self.next_epoch
             start = stopwatch.read()
             loss = self.train_epoch(epoch)
             lap = stopwatch.since(start)
-            last = epoch + 1 == self.settings.epochs
+            last = epoch + 1 == self.settings.epochs or self._ended_after(epoch)
             evaluated = last or (epoch + 1) % self.settings.eval_every == 0
             score = self.evaluate() if evaluated else torch.zeros(len(SPLITS), 2, dtype=torch.float64)
             self.figures = self._figures_of_epoch(loss) | measured(lap) | self.schedule.figures()
@@ -162,6 +162,17 @@ class Trainer:
             "codec_error": _or_unmeasured(crossed.codec_error),
             "codec_noise": _or_unmeasured(crossed.codec_noise),
         }
+
+    def _goes_on(self) -> bool:
+        """Whether there is another epoch; one that was trained ahead is still to be scored."""
+        epoch, schedule = self.next_epoch, self.schedule
+        if epoch >= self.settings.epochs or self._out_of_patience():
+            return False
+        return schedule.trained(epoch) or not (self.stopped_by or schedule.over)
+
+    def _ended_after(self, epoch: int) -> bool:
+        """Whether the schedule ended by itself with this epoch."""
+        return self.schedule.over and not self.schedule.trained(epoch + 1)
 
     def _out_of_patience(self) -> bool:
         """Whether the last epoch was evaluated, and the best is too long ago."""

@@ -162,8 +162,11 @@ def _codec(draws: random.Random) -> str:
 
 
 def _preset(draws: random.Random) -> str:
-    """Any preset of the full batch, in any of its forms."""
-    name = draws.choice(sorted(PRESETS.keys() - {"gnnpipe"}))
+    """Any preset of the full batch, in any of its forms.
+
+    Ranks that wait for nobody never end as they did before: those are in tests/faults/test_async.py.
+    """
+    name = draws.choice(sorted(PRESETS.keys() - {"gnnpipe", "digest-a"}))
     preset, spec = PRESETS[name], name
     if preset.level is not None and draws.random() < 0.7:
         number = draws.choice(("0.1", "0.3")) if preset.level.share else str(draws.randint(1, 3))

@@ -21,6 +21,7 @@ from sancus.config.settings import FactorSettings, LaunchSettings, OutputSetting
 from sancus.graphs.graph import Graph
 from sancus.models.settings import ModelSettings
 from sancus.sampling.settings import SamplingSettings
+from sancus.training.async_settings import AsyncSettings
 from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
@@ -154,6 +155,7 @@ ELSEWHERE = {
     "broadcast": "changes no number: test_broadcast",
     "kernel": "changes no number: test_kernels",
     "schedule": "chosen by other flags: test_minibatch, test_schedules",
+    **{item.name: "ranks that wait for nobody: test_async" for item in fields(AsyncSettings)},
     **{item.name: "launching: test_launchers" for item in fields(LaunchSettings)},
     **{item.name: "files of a run: test_cli" for item in fields(OutputSettings)},
 }
@@ -261,7 +263,14 @@ def test_a_flag_has_its_effect(
 def test_every_flag_is_here_or_told_where() -> None:
     flags = {
         item.name
-        for section in (FactorSettings, ModelSettings, TrainingSettings, SamplingSettings, *OTHERS)
+        for section in (
+            FactorSettings,
+            ModelSettings,
+            TrainingSettings,
+            SamplingSettings,
+            AsyncSettings,
+            *OTHERS,
+        )
         for item in fields(section)
     } | {"model", "preset"}
     unknown = flags - EFFECTS.keys() - ELSEWHERE.keys()

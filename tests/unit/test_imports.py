@@ -111,6 +111,7 @@ BEFORE_TORCH = (
     "sancus/runs/directory.py",
     "sancus/runs/layout.py",
     "sancus/training/full.py",
+    "sancus/training/asynchronous.py",
     "sancus/training/pipeline.py",
     "sancus/training/schedule.py",
     "sancus/comm/layout.py",

@@ -80,12 +80,12 @@ def test_the_latest_version_is_all_there_is(ranks_with: Callable[..., list[Any]]
     def run(store: LatestStore, group: Group) -> list[tuple[int, int]]:
         stream, receiver = Stream(1, "forward", group.rank), (group.rank + 1) % RANKS
         for version in range(1, 9):
-            store.publish(stream, receiver, numbers(10 * group.rank + version), version)
+            store.publish(stream, receiver, Parcel(version, numbers(10 * group.rank + version)))
         group.all_gather(torch.zeros(1))
         other = Stream(1, "forward", (group.rank - 1) % RANKS)
         first = take(store, other, 3)
         group.all_gather(torch.zeros(1))
-        store.publish(stream, receiver, numbers(99), 20)
+        store.publish(stream, receiver, Parcel(20, numbers(99)))
         second = take(store, other, first.version)
         return [(parcel.version, int(parcel.message[0])) for parcel in (first, second)]
 
@@ -112,9 +112,9 @@ def test_calls_are_answered_and_bytes_are_counted(ranks_with: Callable[..., list
 def test_versions_never_go_back(ranks_with: Callable[..., list[Any]]) -> None:
     def run(store: LatestStore, group: Group) -> None:
         stream = Stream(0, "forward", group.rank)
-        store.publish(stream, 0, numbers(1), 5)
+        store.publish(stream, 0, Parcel(5, numbers(1)))
         with pytest.raises(AssertionError, match="never go back"):
-            store.publish(stream, 0, numbers(2), 5)
+            store.publish(stream, 0, Parcel(5, numbers(2)))
 
     results(ranks_with(run))
 
@@ -128,7 +128,7 @@ def test_a_reader_that_is_stopped_costs_one_message() -> None:
                 store.ask(Stream(1, "forward", 0), 0)
         if group.rank == 0:
             for version in range(1, 5001):
-                store.publish(Stream(1, "forward", 0), 1, numbers(version % 251, 1000), version)
+                store.publish(Stream(1, "forward", 0), 1, Parcel(version, numbers(version % 251, 1000)))
         group.all_gather(torch.zeros(1))
         return store.shelf.nbytes + len(store._awaited)
 
@@ -178,7 +178,7 @@ def test_a_stranger_can_neither_read_nor_write(keys: str) -> None:
     def run(store: ZmqStore, group: Group) -> list[int]:
         if group.rank == 1:
             return []
-        store.publish(Stream(0, "forward", group.rank), 1, numbers(5), 1)
+        store.publish(Stream(0, "forward", group.rank), 1, Parcel(1, numbers(5)))
         store.call(numbers(1))
         if group.rank == 2:
             return []

@@ -107,8 +107,8 @@ def every_schedule(group: Group, folders: list[Path]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     batches = {"minibatch": SamplingSettings(batch_size=7, fanout="3")}
     for name in sorted(
-        SCHEDULES.keys() - {"pipeline"}
-    ):  # whose shards are sorted: tests/ranks/test_pipeline_law.py
+        SCHEDULES.keys() - {"pipeline", "async"}
+    ):  # tests/ranks/test_pipeline_law.py, whose shards are sorted; tests/launch/test_async.py
         for folder in folders:
             plain = config(plan="halo")
             training = replace(plain.training, schedule=name)
