@@ -147,7 +147,15 @@ EFFECTS: dict[str, list[Effect]] = {
         effect("degree:share=0.2", "wire", same=("losses",), batch_size=4, fanout="2"),
     ],
 }
-OTHERS = (LaunchSettings, OutputSettings)
+SECTIONS = (
+    FactorSettings,
+    ModelSettings,
+    TrainingSettings,
+    SamplingSettings,
+    AsyncSettings,
+    LaunchSettings,
+    OutputSettings,
+)
 ELSEWHERE = {
     "partitioner": "shards: test_graphs_partition, test_api",
     "row_order": "shards: test_graphs_order, test_api",
@@ -261,18 +269,7 @@ def test_a_flag_has_its_effect(
 
 
 def test_every_flag_is_here_or_told_where() -> None:
-    flags = {
-        item.name
-        for section in (
-            FactorSettings,
-            ModelSettings,
-            TrainingSettings,
-            SamplingSettings,
-            AsyncSettings,
-            *OTHERS,
-        )
-        for item in fields(section)
-    } | {"model", "preset"}
+    flags = {item.name for section in SECTIONS for item in fields(section)} | {"model", "preset"}
     unknown = flags - EFFECTS.keys() - ELSEWHERE.keys()
     assert not unknown, f"add an effect of {', '.join(sorted(unknown))} to EFFECTS"
     gone = EFFECTS.keys() - flags
