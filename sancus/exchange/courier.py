@@ -10,6 +10,7 @@ Only embeddings cross. Rows of others are constants, so no gradient of them retu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from sancus.comm.group import Group
 from sancus.comm.header import Header, Payload, seal
 from sancus.comm.latest import LatestStore, Parcel
-from sancus.comm.ledger import Direction, Stream
+from sancus.comm.ledger import DIRECTIONS, Direction, Stream
 from sancus.errors import UserError
 from sancus.exchange.delivery import Outgoing
 from sancus.exchange.encoding import EVERYONE, Encoder
@@ -44,8 +45,8 @@ class Courier:
         self._outbox: list[tuple[Stream, int, Parcel]] = []
         self._waiting: dict[Stream, Parcel] = {}  # came before their layer's shape was known
         self.used: Versions = {}  # of the histories at their last use
-        self.pushes: dict[Stream, int] = {}  # how often this rank's streams were sent, and skipped
-        self.skips: dict[Stream, int] = {}
+        self._pushes: Counter[Stream] = Counter()  # how often this rank's streams were sent, and skipped
+        self._skips: Counter[Stream] = Counter()
 
     def begin_step(self, step: int, store: LatestStore) -> None:
         """This rank's step of that number begins; one after a push asks for what others pushed."""
@@ -67,9 +68,9 @@ class Courier:
         mine = Stream(layer, direction, own)
         if step and step % self._period == 0:
             self._pack(leg, outgoing, mine, step)
-            self.pushes[mine] = self.pushes.get(mine, 0) + 1
+            self._pushes[mine] += 1
         else:
-            self.skips[mine] = self.skips.get(mine, 0) + 1
+            self._skips[mine] += 1
         for owner, row_map in enumerate(leg.add):
             if owner == own or not row_map.rows_in:
                 continue
@@ -85,6 +86,14 @@ class Courier:
         for stream, receiver, parcel in self._outbox:
             self._store.publish(stream, receiver, parcel)
         self._outbox = []
+
+    def answers(self) -> list[list[int]]:
+        """JSON-ready: layer, side, owner, pushes, skips of each stream of this rank since the last time."""
+        pushes, skips = self._pushes, self._skips
+        self._pushes, self._skips = Counter(), Counter()
+        return [
+            [s.layer, DIRECTIONS.index(s.direction), s.owner, pushes[s], skips[s]] for s in pushes | skips
+        ]
 
     def _newest(self, stream: Stream) -> int:
         return self._waiting[stream].version if stream in self._waiting else -1

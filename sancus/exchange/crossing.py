@@ -161,12 +161,6 @@ class Crossing:
             drift.keep_decoded(stream, torch.cat(echo), outgoing.joined(), self.clock.epoch)
         return arrivals
 
-    def make_courier(self) -> Courier:
-        """What carries payloads of embeddings without a collective, as often as the policy's bound says."""
-        encoder, policy = self._deliveries["forward"].encoder, self.policies["forward"]
-        period = None if policy.absent else policy.max_age
-        return Courier(self._group, encoder, self.memory.history, self.health, period)
-
     def drain(self) -> None:
         """Wait for all that is under way; the histories then hold it, as the next use would find it."""
         for place in list(self._pending):
@@ -220,6 +214,13 @@ class Crossing:
     def restore(self, state: State) -> None:
         """Go on where another process stopped, before anything is sent here."""
         load(state, self.memory, self.decisions, self.agreement, self.gauge, self._device)
+
+
+def make_courier(crossing: Crossing) -> Courier:
+    """What carries embeddings of a crossing without a collective, as often as the policy's bound says."""
+    encoder, policy = crossing._deliveries["forward"].encoder, crossing.policies["forward"]
+    period = None if policy.absent else policy.max_age
+    return Courier(crossing._group, encoder, crossing.memory.history, crossing.health, period)
 
 
 def move(

@@ -93,12 +93,6 @@ class Decisions:
         skips, sends = self._counts.get(stream, (0, 0))
         return sends, skips
 
-    def count(self, stream: Stream, sends: int, skips: int) -> None:
-        """So many answers were given where ranks do not share epochs: they are in no log of epochs."""
-        held = self._counts.setdefault(stream, [0, 0])
-        held[0] += skips
-        held[1] += sends
-
     def streams(self) -> list[Stream]:
         """All streams ever used, ordered; of earlier processes those that were ever sent."""
         used = self._counts.keys() | self._version.keys()
@@ -129,3 +123,10 @@ class Decisions:
         answers.extend([UNUSED] * (epoch - self._log_from - len(answers)))
         answers.append(answer)
         self._counts.setdefault(stream, [0, 0])[answer != SKIP] += 1
+
+
+def count_answers(decisions: Decisions, stream: Stream, sends: int, skips: int) -> None:
+    """So many answers were given where ranks do not share epochs: they are in no log of epochs."""
+    held = decisions._counts.setdefault(stream, [0, 0])
+    held[0] += skips
+    held[1] += sends

@@ -12,6 +12,7 @@ from torch import nn
 from sancus.comm.group import Group
 from sancus.comm.latest import LatestStore
 from sancus.exchange.courier import Courier, Versions
+from sancus.exchange.crossing import make_courier
 from sancus.training.async_settings import Merge
 from sancus.training.merging import Upload
 from sancus.training.optimizer import set_learning_rate
@@ -41,7 +42,7 @@ class FreeRank:
         optimizer = step.optimizer if merge == "delta" else _Still(step.optimizer)
         own = OwnStep(work.mesh.group("replicas"), step.health)
         self._step = Step(step.model, optimizer, own, step.group, step.health)
-        self.courier: Courier = work.neighbourhood.crossing.make_courier()
+        self.courier: Courier = make_courier(work.neighbourhood.crossing)
         self._told: Versions = {}
 
     @property

@@ -7,6 +7,7 @@ went by are then evaluated one after another, as any other epoch is.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from sancus.comm.latest import OWNER, LatestStore, MemoryStore, Shelf
 from sancus.comm.ledger import DIRECTIONS, Entry, Ledger, Stream
 from sancus.comm.records import broadcast_bytes, gather_json
 from sancus.comm.stopwatch import Lap
+from sancus.exchange.decisions import count_answers
 from sancus.training.async_settings import AsyncSettings
 from sancus.training.chronicle import Chronicle
 from sancus.training.free_rank import FreeRank
@@ -39,7 +41,7 @@ class Stretches:
 
     def __init__(self, work: Work, training: TrainingSettings, settings: AsyncSettings, every: int) -> None:
         """`every` is how many epochs a stretch has; 0: all."""
-        self._work = work
+        self.work = work
         self._training = training
         self._settings = settings
         self._every = every
@@ -49,7 +51,7 @@ class Stretches:
         self.facts: dict[int, dict[str, Any]] = {}  # of epochs that are trained, and not taken up yet
         self.figures: dict[str, float] = {}
         self.over = False
-        self._chronicle = Chronicle(self.group.size, self._evaluated)
+        self._chronicle = Chronicle(self.group.size, lambda epoch: (epoch + 1) % training.eval_every == 0)
         self._ledgers: dict[int, Ledger] = {}
         self._shelf = Shelf()
         self._restored = False
@@ -68,7 +70,7 @@ class Stretches:
         if facts["snapshot"]:
             self.rank.load(self._snapshot(epoch))
         self.group.begin_epoch(epoch)
-        crossing = self._work.neighbourhood.crossing
+        crossing = self.work.neighbourhood.crossing
         if epoch:
             crossing.decisions.begin_epoch()
         crossing.decisions.max_age = facts["max_age"]
@@ -116,7 +118,11 @@ class Stretches:
             self.books = replace(self.books, merges=epoch * ranks)
         if self._restored:
             self._prime()
-        desk = self._desk(self._end_of_stretch(epoch) * ranks) if group.rank == OWNER else None
+        desk = (
+            self._desk(end_of_stretch(epoch, self._every, self._training.epochs) * ranks)
+            if group.rank == OWNER
+            else None
+        )
         store = self._store(desk)
         try:
             self._walk(store, epoch)
@@ -124,12 +130,12 @@ class Stretches:
             self._come_together(desk, epoch, group.stopwatch.since(start))
         finally:
             store.close()
-        if self._work.step.health.bad or any(gather_json(group, self._work.step.health.bad, CPU)):
-            self._work.step.health.stop("", CPU)
+        if self.work.step.health.bad or any(gather_json(group, self.work.step.health.bad, CPU)):
+            self.work.step.health.stop("", CPU)
 
     def _desk(self, target: int) -> MergeDesk:
         """Where rank 0 merges."""
-        join = make_join(self._work, self._training, self._settings.merge)
+        join = make_join(self.work, self._training, self._settings.merge)
         rules = Rules(self.group.size, target, self._settings.max_delay, self._settings.seconds)
         books = Books.from_dict(self.books.to_dict())
         merger = Merger(self.rank.weights(), books, rules, join, time.monotonic, self._chronicle.note)
@@ -148,6 +154,8 @@ class Stretches:
         group = self.group
         caller = Caller(store, group.rank, self.rank.weights().dtype, group.desk.stamp, group.stopwatch)
         facts, weights = caller.ask()
+        if not self.rank.step:
+            group.all_gather(torch.zeros(1))  # nobody's first step is merged before all have their weights
         while facts["go"] or facts["wait"]:
             if facts["wait"]:
                 time.sleep(PAUSE)
@@ -163,10 +171,10 @@ class Stretches:
     def _come_together(self, desk: MergeDesk | None, epoch: int, lap: Lap) -> None:
         """All ranks hear what happened; the only collective of a stretch."""
         group = self.group
-        everyone = gather_json(group, self._answers(), CPU)  # by now every step is merged
+        everyone = gather_json(group, self.rank.courier.answers(), CPU)  # by now every step is merged
         told = None
         if desk is not None:
-            desk.merger.join.keep(self._work.step.optimizer)
+            desk.merger.join.keep(self.work.step.optimizer)
             self._chronicle.end(desk.merger.weights)
             told = json.dumps(
                 {"books": desk.merger.books.to_dict(), "facts": list(self._chronicle.facts.items())}
@@ -180,7 +188,9 @@ class Stretches:
             before = facts["trained_seconds"]
         last = max(self.facts)
         self.over = bool(self._settings.seconds) and self.books.seconds >= self._settings.seconds
-        self._count(everyone)
+        decisions = self.work.neighbourhood.crossing.decisions
+        for layer, side, owner, pushes, skips in itertools.chain(*everyone):
+            count_answers(decisions, Stream(layer, DIRECTIONS[side], owner), pushes, skips)
         seconds = max(lap.total, 1e-9)
         figures = measured(lap)
         self._lap = {name: figures[name] / seconds for name in (*MEASURED, "comm_seconds")}
@@ -188,26 +198,9 @@ class Stretches:
         for number in late:
             _pour(self._ledgers.pop(number), self._ledgers.setdefault(last, Ledger()))
 
-    def _answers(self) -> list[list[Any]]:
-        """How often streams of this rank were pushed in the stretch, and how often not."""
-        courier = self.rank.courier
-        pushes, skips = courier.pushes, courier.skips
-        rows = [
-            [s.layer, DIRECTIONS.index(s.direction), s.owner, pushes.get(s, 0), skips.get(s, 0)]
-            for s in {**pushes, **skips}
-        ]
-        courier.pushes, courier.skips = {}, {}
-        return rows
-
-    def _count(self, everyone: list[list[list[int]]]) -> None:
-        decisions = self._work.neighbourhood.crossing.decisions
-        for rows in everyone:
-            for layer, side, owner, pushes, skips in rows:
-                decisions.count(Stream(layer, DIRECTIONS[side], owner), pushes, skips)
-
     def _prime(self) -> None:
         """What crosses once crosses now, while ranks are together: a resumed process has it not yet."""
-        graph, model = self._work.neighbourhood, self._work.step.model
+        graph, model = self.work.neighbourhood, self.work.step.model
         model.eval()
         with torch.no_grad(), graph.exact():
             model(graph.input, graph)
@@ -229,14 +222,10 @@ class Stretches:
         for number in [number for number in self._ledgers if number <= epoch]:
             _pour(self._ledgers.pop(number), self.group.ledger)
 
-    def _end_of_stretch(self, epoch: int) -> int:
-        """The epoch before which ranks come together."""
-        last = self._training.epochs
-        return min(last, (epoch // self._every + 1) * self._every) if self._every else last
 
-    def _evaluated(self, epoch: int) -> bool:
-        """Whether the weights after an epoch will be scored; those after a stretch are needed anyway."""
-        return (epoch + 1) % self._training.eval_every == 0
+def end_of_stretch(epoch: int, every: int, last: int) -> int:
+    """The epoch before which ranks come together."""
+    return min(last, (epoch // every + 1) * every) if every else last
 
 
 def _pour(ledger: Ledger, into: Ledger) -> None:
