@@ -15,6 +15,8 @@ seed = [0, 1]                 # the repeats: outermost, so that what is compared
 rows = ["link", "preset"]
 figures = ["seconds", "speedup"]
 baseline = { preset = "cagnet" }  # of the experiment; `score` names another one for accuracy
+[[also]]                      # more cases, of other values on some of these axes; not part of `--quick`
+ranks = [2, 8]
 [quick.axes]                  # what `--quick` replaces
 seed = [0]
 """
@@ -96,10 +98,11 @@ def read(folder: Path, *, quick: bool) -> Experiment:
     small = content.get("quick", {}) if quick else {}
     common = content.get("common", {}) | small.get("common", {})
     axes = content["axes"] | small.get("axes", {})
+    others = [] if quick else content.get("also", [])
     return Experiment(
         folder.name,
         content["title"],
-        _cases(common, axes),
+        [case for more in ({}, *others) for case in _cases(common, axes | more)],
         [Table(**table) for table in content["tables"]],
         content.get("baseline", {}),
         content.get("tolerance", 0.0),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Outcome = Mapping[str, Any]
-BILLED_BYTES = ("wire_bytes", "agreement_bytes", "parameter_bytes")  # all bytes of training
+BILLED_BYTES = ("wire_bytes", "boundary_bytes", "agreement_bytes", "parameter_bytes")  # all bytes of training
 COUNTED_BYTES = (*BILLED_BYTES, "evaluation_bytes")
 COLUMNS = "columns"  # not a number: what crosses, layer by layer; see `columns_text`
 Values = dict[str, float | None]
@@ -73,6 +73,10 @@ FIGURES: dict[str, Figure] = {
     "all_share": Figure("all bytes to baseline", _share),
     "fewer": Figure("all bytes: times fewer", _times),
     "wire_mb": Figure("payload MB/epoch", _megabytes),
+    "boundary_mb": Figure("boundary MB/epoch", _megabytes),
+    "stale_share": Figure("stale edges", _share),
+    "bubble": Figure("waiting, share of a pass", _share),
+    "bubble_formula": Figure("(S − 1) / (K + S − 1)", _share),
     "wire_share": Figure("payload to baseline", _share),
     "payload_fewer": Figure("payload: times fewer", _times),
     "mean_fewer": Figure("all bytes, first epoch included: times fewer", _times),
@@ -122,6 +126,7 @@ def own_figures(outcome: Outcome) -> Values:
         **_byte_figures(epochs, later, bill, outcome["link_bytes"]),
         **_send_figures(bill),
         **_split(later, seconds),
+        **_pipeline(later, outcome.get("schedule", {})),
     }
 
 
@@ -132,13 +137,14 @@ def _byte_figures(
     link_bytes: Sequence[int],
 ) -> Values:
     """Megabytes an epoch: all that training sends, and its payload apart."""
-    payload, agreement, parameters = (_mean(later, name) for name in BILLED_BYTES)
+    payload, boundary, agreement, parameters = (_mean(later, name) for name in BILLED_BYTES)
     counted_bytes = [sum(epoch[name] for name in COUNTED_BYTES) for epoch in later]
     links = link_bytes[-len(later) :]
     return {
-        "all_mb": (payload + agreement + parameters) / 1e6,
+        "all_mb": (payload + boundary + agreement + parameters) / 1e6,
         "mean_mb": sum(_mean(epochs, name) for name in BILLED_BYTES) / 1e6,
         "wire_mb": payload / 1e6,
+        "boundary_mb": boundary / 1e6,
         "other_mb": (agreement + parameters) / 1e6,
         "first_mb": epochs[0]["wire_bytes"] / 1e6,
         "forward_mb": _forward(bill, "wire_bytes") / len(epochs) / 1e6,
@@ -163,6 +169,14 @@ def _split(epochs: Sequence[Mapping[str, Any]], seconds: float) -> Values:
         share: _mean(epochs, name) / seconds if seconds and name in epochs[0] else None
         for share, name in SPLIT.items()
     }
+
+
+def _pipeline(epochs: Sequence[Mapping[str, Any]], schedule: Mapping[str, Any]) -> Values:
+    """What only a pipeline of layers measures."""
+    if "bubble_formula" not in schedule:
+        return {}
+    shares = {"stale_share": _mean(epochs, "stale_share"), "bubble": _mean(epochs, "bubble_share")}
+    return shares | {"bubble_formula": schedule["bubble_formula"]}
 
 
 def columns_text(widths: Mapping[str, Mapping[str, int]]) -> str:

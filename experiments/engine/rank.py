@@ -31,6 +31,7 @@ from sancus.launch.backend import choose_backend
 from sancus.launch.world import detect
 from sancus.metrics.bill import StreamKey, join_ledgers
 from sancus.runs import build, directory
+from sancus.runs.layout import make_schedule
 from sancus.training.consensus import Record
 from sancus.training.trainer import Trainer
 
@@ -41,7 +42,8 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak is that of this case, not of those before
     group.ledger = Ledger()
-    shard = open_shard(Path(job["shards"]), group.rank)
+    place = make_schedule(config).layout(group.size).place(group.rank)
+    shard = open_shard(Path(job["shards"]), place.part)
     count = sent_bytes if job["linked"] else lambda: 0
     trainer = build.make_trainer(config, shard, group, torch.device("cpu"))
     widths = note_widths(trainer.exchange.crossing.memory._encoders)  # only a measurement looks in there
@@ -50,10 +52,11 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
         records.append(record)
         counts.append(count())
     outcome: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
-    figures = trainer.exchange.crossing.figures()
-    outcome |= {"history_bytes": figures.history_bytes, "peak_bytes": directory.peak_memory()}
+    history = trainer.figures.get("history_bytes", trainer.exchange.crossing.figures().history_bytes)
+    outcome |= {"history_bytes": history, "peak_bytes": directory.peak_memory()}
     outcome["widths"] = widths
     bill = _bill(trainer, group)
+    outcome["schedule"] = trainer.schedule.describe()
     return outcome | (_result(trainer, records, bill) if group.rank == 0 else {})
 
 

@@ -22,6 +22,7 @@ from sancus.errors import UserError
 from sancus.launch.process import follow_parent
 from sancus.launch.world import cores
 from sancus.runs.directory import write_json
+from sancus.runs.layout import chunks_needed, parts_needed
 from sancus.shards.cache import prepare
 
 TIMEOUT = 300.0  # seconds of one collective; slow links are slow
@@ -64,7 +65,9 @@ def _run_group(place: Place, cases: Sequence[tuple[Case, str]], folder: Path) ->
     for case, out in cases:
         config = make_config(**case.flags)
         factors = config.factors
-        shards = prepare(case.data, factors.partitioner, place.ranks, factors.row_order).directory
+        parts, chunks = parts_needed(config, place.ranks), chunks_needed(config, place.ranks)
+        cut = (factors.partitioner, parts, factors.row_order)
+        shards = prepare(case.data, *cut, chunks=chunks).directory
         name = " ".join(case.labels.values())
         linked = place.link != NO_LINK
         jobs.append({"name": name, "flags": case.flags, "shards": str(shards), "out": out, "linked": linked})

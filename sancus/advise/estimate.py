@@ -71,6 +71,16 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Staged:
+    """How a pipeline is laid out, and what crosses for it."""
+
+    stages: int
+    ranks: int  # in each of them
+    chunks: int
+    boundary_bytes: float  # an epoch, both ways
+
+
+@dataclass(frozen=True)
 class Estimate:
     """What a run with `ranks` ranks needs; of the rank that needs most where there are several."""
 
@@ -81,6 +91,12 @@ class Estimate:
     comm_seconds: float
     parameter_bytes: float = 0.0  # an epoch, of all ranks
     agreement_bytes: float = 0.0
+    staged: Staged | None = None  # of a pipeline alone
+
+    @property
+    def boundary_bytes(self) -> float:
+        """What stages of a pipeline hand on in an epoch."""
+        return self.staged.boundary_bytes if self.staged else 0.0
 
     @property
     def wire_bytes(self) -> float:
@@ -89,8 +105,8 @@ class Estimate:
 
     @property
     def all_bytes(self) -> float:
-        """Payloads, parameters and agreement of an epoch, without evaluation."""
-        return self.wire_bytes + self.parameter_bytes + self.agreement_bytes
+        """Payloads, what stages hand on, parameters and agreement of an epoch, without evaluation."""
+        return self.wire_bytes + self.boundary_bytes + self.parameter_bytes + self.agreement_bytes
 
     @property
     def memory_bytes(self) -> float:
@@ -150,7 +166,7 @@ def estimate(
         for (_, direction), width in columns.items()
         if policies[direction].max_age
     )
-    rows, entries = _sizes(graph, assignment, ranks)
+    rows, entries = sizes_of(graph, assignment, ranks)
     shapes = [shape for a, b in pairwise(widths) for shape in ((a, b), (b,))]
     if labels:
         shapes.append((graph.classes, graph.feature_count))
@@ -159,7 +175,7 @@ def estimate(
     memory = {
         "runtime": RUNTIME,
         "graph": float(ENTRY_BYTES * entries.max()),
-        "features": _feature_bytes(graph, dtype.itemsize) * float(rows.max()) / graph.nodes,
+        "features": feature_bytes(graph, dtype.itemsize) * float(rows.max()) / graph.nodes,
         "activations": float(ACTIVATION_COPIES * rows.max() * sum(widths[1:]) * dtype.itemsize),
         "payloads": float(
             PAYLOAD_COPIES * crossing.sum(axis=1).max() * _widest(graph, columns) * dtype.itemsize
@@ -220,8 +236,10 @@ def parse_rate(text: str) -> float:
 def table(estimates: Sequence[Estimate]) -> list[list[str]]:
     """Rows to print; the first is the head."""
     parts = list(estimates[0].memory)
+    staged = any(row.staged for row in estimates)
     sizes = ("all bytes an epoch", "payload alone", "parameters", "agreement")
-    head = ["ranks", "memory a rank", *parts, *sizes, "seconds", "compute", "communication"]
+    beside = ["stages", "chunks", "between stages"] if staged else []
+    head = ["ranks", "memory a rank", *parts, *sizes, "seconds", "compute", "communication", *beside]
     rows = [head]
     for row in estimates:
         seconds = (row.compute_seconds + row.comm_seconds, row.compute_seconds, row.comm_seconds)
@@ -233,9 +251,18 @@ def table(estimates: Sequence[Estimate]) -> list[list[str]]:
                 *(f"{size:,.0f}" for size in (row.all_bytes, row.wire_bytes, row.parameter_bytes)),
                 f"{row.agreement_bytes:,.0f}",
                 *(f"{value:.3g}" for value in seconds),
+                *(_stages_text(row) if staged else ()),
             ]
         )
     return rows
+
+
+def _stages_text(row: Estimate) -> list[str]:
+    """`2 of 4 ranks`, chunks, and bytes between stages."""
+    if row.staged is None:
+        return ["", "", ""]
+    each = f"{row.staged.ranks} rank{'s' if row.staged.ranks > 1 else ''}"
+    return [f"{row.staged.stages} of {each}", str(row.staged.chunks), f"{row.boundary_bytes:,.0f}"]
 
 
 def stream_table(estimates: Sequence[Estimate]) -> list[list[str]]:
@@ -258,7 +285,7 @@ def probe(link: str, latency: float, spmm: float | None, gemm: float | None) -> 
     return Machine(parse_rate(link), latency, spmm or _measure_spmm(), gemm or _measure_gemm())
 
 
-def _sizes(graph: Graph, assignment: Assignment, ranks: int) -> tuple[Counts, Counts]:
+def sizes_of(graph: Graph, assignment: Assignment, ranks: int) -> tuple[Counts, Counts]:
     """Rows and entries of `Â` (a loop a row included) of every rank."""
     rows = np.bincount(assignment, minlength=ranks)
     degrees = np.diff(graph.adjacency.indptr)
@@ -271,7 +298,7 @@ def _widest(graph: Graph, columns: dict[Any, int]) -> int:
     return max([dense, *columns.values()])
 
 
-def _feature_bytes(graph: Graph, itemsize: int) -> float:
+def feature_bytes(graph: Graph, itemsize: int) -> float:
     """Bytes of the features of the whole graph, with all copies that are held of them."""
     if isinstance(graph.features, np.ndarray):
         return float(graph.features.size * (4 + (FEATURE_COPIES - 1) * itemsize))

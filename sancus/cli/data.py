@@ -113,10 +113,11 @@ def estimate(
     _, settings = read_flags([data, *flags])
     check(data, settings, launched=True)
     from sancus.advise import estimate as estimating
+    from sancus.advise.staged import predict
 
     machine = estimating.probe(link, latency, spmm, gemm)
     graph = open_graph(data)
-    estimates = [estimating.estimate(graph, settings, count, machine) for count in ranks]
+    estimates = [predict(graph, settings, count, machine) for count in ranks]
     print_table(estimating.table(estimates))
     print_line("")
     print_table(estimating.stream_table(estimates))

@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 import cyclopts
 from cyclopts import App
@@ -54,8 +54,9 @@ def fill_flags(app: App, commands: tuple[str, ...], arguments: cyclopts.Argument
 def _check_tokens(argument: cyclopts.Argument) -> None:
     """Refuse what would be taken for something else: 2.5 for 2, and nothing for the current directory."""
     kinds = {argument.hint, *get_args(argument.hint)}
+    words = {word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)}
     for token in argument.tokens:
-        if int in kinds and _is_broken(token.value):
+        if int in kinds and token.value not in words and _is_broken(token.value):
             raise UserError(f"{argument.name} {token.value}: must be a whole number")
         if Path in kinds and token.value == "":
             raise UserError(f"{argument.name} '' names nothing; give a path, . for the current directory")

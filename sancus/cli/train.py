@@ -45,6 +45,7 @@ def train(
     trust
         Run code that is no part of Sancus where --config or --resume names it, from now on without asking.
     """
+    from sancus.advise.settle import settled
     from sancus.config.trust import note_choice
     from sancus.runs.check import check
     from sancus.runs.layout import chunks_needed, parts_needed
@@ -64,6 +65,7 @@ def train(
     if world is None or world.rank == 0:
         note_choice(settings.flat() | {"data": data})
     with closing(say):
+        settings = settled(data, settings, ranks, say)
         parts = parts_needed(settings, ranks)
         warn = SILENT if settings.output.quiet else print_warning
         telling = Telling(say, warn, settings.launch.timeout)

@@ -47,7 +47,12 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         if value is None:
             return None
-        hint = next(arm for arm in typing.get_args(hint) if arm is not type(None))
+        arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+        literals = [arm for arm in arms if typing.get_origin(arm) is typing.Literal]
+        words = {word for literal in literals for word in typing.get_args(literal)}
+        if isinstance(value, str) and value in words:
+            return value
+        hint = arms[0]
     if typing.get_origin(hint) is typing.Literal:
         allowed = [str(word) for word in typing.get_args(hint)]
         if value not in allowed:

@@ -5,7 +5,7 @@ Found by running them once on a graph of one node without features, so that noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +27,9 @@ class Piece:
     layers: frozenset[int]  # the numbers under which it looks at neighbours
     columns: tuple[int, ...]  # of the tensors that it hands on
     parameters: frozenset[str]  # that it uses, by name
+    reads: Mapping[
+        int, tuple[int, bool]
+    ]  # of each layer: columns of what it sums, and whether that is the input
 
 
 class OneNode:
@@ -38,6 +41,7 @@ class OneNode:
         csr = Csr(torch.cat([one - 1, one]), one - 1, like.new_ones(1), (1, 1))
         self.local_rows = SparseMatrix(csr, TorchKernel())
         self.layers: set[int] = set()
+        self.reads: dict[int, tuple[int, bool]] = {}
 
     def propagate(
         self, h: Rowlike, layer: int, weight: torch.Tensor | None = None, dropout: float = 0.0
@@ -45,6 +49,7 @@ class OneNode:
         """`h`, or `h W`."""
         self.layers.add(layer)
         dense = h if isinstance(h, torch.Tensor) else h.to_dense()
+        self.reads[layer] = (dense.shape[1], dense.data_ptr() == self.input.data_ptr())
         return dense if weight is None else dense @ weight
 
     def rows(
@@ -103,14 +108,19 @@ def trace(model: nn.Module, features: int) -> list[Piece]:
     pieces = []
     with torch.random.fork_rng():
         for segment in segments():
-            graph.layers = set()
+            graph.layers, graph.reads = set(), {}
             given: State = tuple(h.detach() if isinstance(h, torch.Tensor) else h for h in state)
             state = segment(given, graph)
             tensors = [h for h in state if isinstance(h, torch.Tensor)]
             if len(tensors) < len(state):
                 raise UserError(f"model {type(model).__name__}: a segment hands on what is no tensor")
             pieces.append(
-                Piece(frozenset(graph.layers), tuple(h.shape[1] for h in tensors), _used(tensors, named))
+                Piece(
+                    frozenset(graph.layers),
+                    tuple(h.shape[1] for h in tensors),
+                    _used(tensors, named),
+                    graph.reads,
+                )
             )
     for module, mode in modes:
         module.training = mode

@@ -11,6 +11,7 @@ from typing import Any
 
 from sancus.advise import estimate as estimating
 from sancus.advise.estimate import Estimate
+from sancus.advise.staged import predict
 from sancus.config.types import check_number
 from sancus.console.speaker import speaker
 from sancus.datasets.accept import accept
@@ -66,7 +67,7 @@ def estimate(
     if not math.isfinite(latency) or latency < 0:
         raise UserError(f"latency={latency}: must be a number of seconds that is not negative")
     accepted, machine = accept(graph), estimating.probe(link, latency, spmm, gemm)
-    return [estimating.estimate(accepted, config, count, machine) for count in counts]
+    return [predict(accepted, config, count, machine) for count in counts]
 
 
 @dataclass(frozen=True, repr=False)

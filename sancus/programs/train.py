@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from sancus.advise.settle import settled
 from sancus.config.settings import Config
 from sancus.config.trust import note_choice
 from sancus.console.speaker import Record, Speaker
@@ -74,6 +75,7 @@ def train(
     say = speaker_of(run.output, launched)
     telling = Telling(say, timeout=run.launch.timeout)
     try:
+        run = settled(graph, run, ranks, say)
         cut = (parts_needed(run, ranks), telling, chunks_needed(run, ranks))
         name, shards = shards_of(graph, run, *cut)
         shards.tell(say)

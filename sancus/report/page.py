@@ -16,6 +16,7 @@ from sancus.report.chart_figures import Gallery
 from sancus.report.charts.codec_errors import codec_errors
 from sancus.report.charts.curves import curves
 from sancus.report.charts.drift_over_time import drift_against_gap
+from sancus.report.charts.gantt import gantt, waiting_and_staleness
 from sancus.report.charts.ranks import cache_memory, partition_quality
 from sancus.report.charts.raster import age_histogram, raster
 from sancus.report.charts.times import epoch_times, time_bars
@@ -56,6 +57,7 @@ def render(runs: Sequence[RunFiles]) -> str:
         *_side_by_side("Decisions", groups, raster, gallery, whole=True),
         *_section("Learning", gallery, curves(groups)),
         *_side_by_side("Where the bytes went", groups, _traffic, gallery),
+        *_side_by_side("Stages", groups, _stages, gallery),
         *_side_by_side("How stale it was", groups, _staleness, gallery),
         *_side_by_side("What the codec rounds away", groups, codec_errors, gallery),
         *_side_by_side("Ranks", groups, _ranks, gallery),
@@ -134,6 +136,10 @@ def _traffic(group: RunGroup) -> list[Chart]:
 
 def _staleness(group: RunGroup) -> list[Chart]:
     return [*drift_against_gap(group), *age_histogram(group)]
+
+
+def _stages(group: RunGroup) -> list[Chart]:
+    return [*gantt(group), *waiting_and_staleness(group)]
 
 
 def _ranks(group: RunGroup) -> list[Chart]:

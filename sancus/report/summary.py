@@ -65,6 +65,7 @@ def bill(run: dict[str, Any]) -> Rows:
     for key, label in RARE.items():
         if number(total.get(key)):
             _append(rows, label, _mean_and_total(mean.get(key), total.get(key), bytes_text))
+    _note(rows, RARE["boundary_bytes"], "between stages; wire bytes are of ranks within one")
     _note(rows, "raw bytes", _times_the_wire(mean, total))
     coded = _times_coded("parameter_bytes", "raw_parameter_bytes", mean, total)
     _note(rows, "raw parameter bytes", None if coded is None else f"{coded:.1f} times the parameter bytes")
@@ -75,7 +76,7 @@ def bill(run: dict[str, Any]) -> Rows:
         _append(rows, key, _mean_and_total(mean.get(key), total.get(key), count_text))
     skips = skip_share(run)
     _note(rows, "skips", None if skips is None else f"{share_text(skips)} of all decisions")
-    return rows + _codec(run) + _staleness(run) + batches(run) + _time(run) + _memory(run)
+    return rows + _codec(run) + _staleness(run) + batches(run) + _stages(run) + _time(run) + _memory(run)
 
 
 def _codec(run: dict[str, Any]) -> Rows:
@@ -109,6 +110,19 @@ def _staleness(run: dict[str, Any]) -> Rows:
         rows.append(("oldest history used", f"{count_text(age)} epochs"))
     if drift is not None:
         rows.append(("largest drift", number_text(drift)))
+    return rows
+
+
+def _stages(run: dict[str, Any]) -> Rows:
+    """Of a pipeline: how many edges were stale, and how much stages waited, beside the formula."""
+    means, facts = section(run, "schedule", "per_epoch"), section(run, "schedule")
+    stale, bubble = (number(means.get(f"{key}_share")) for key in ("stale", "bubble"))
+    formula = number(facts.get("bubble_formula"))
+    rows: Rows = [] if stale is None else [("stale edges", f"{share_text(stale)} of all, mean of the epochs")]
+    if bubble is not None:
+        equal = f" (equal stages: (S − 1) / (K + S − 1) = {share_text(formula or 0.0)})"
+        beside = "" if formula is None else equal
+        rows.append(("stages waited", f"{share_text(bubble)} of an epoch{beside}"))
     return rows
 
 

@@ -64,7 +64,11 @@ class Account:
         }
 
     def describe(
-        self, bill: Bill, memory: list[dict[str, Any]], errors: Mapping[str, Measurements]
+        self,
+        bill: Bill,
+        memory: list[dict[str, Any]],
+        errors: Mapping[str, Measurements],
+        schedule: Mapping[str, Any],
     ) -> dict[str, Any]:
         """The contents of `run.json`; `errors` are `codec_error` and `codec_noise`."""
         job, trainer = self.job, self.job.trainer
@@ -95,7 +99,7 @@ class Account:
                 "share_of_peak": [row["history"] / row["peak"] for row in memory],
             },
             "memory": {"peak_bytes": [row["peak"] for row in memory]},
-            "schedule": trainer.schedule.describe() | self._measures(),
+            "schedule": dict(schedule) | self._measures(),
         }
 
     def _measures(self) -> dict[str, Any]:

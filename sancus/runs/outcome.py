@@ -43,13 +43,14 @@ def gather_outcome(job: Job, account: Account, log: StreamLog | None) -> Outcome
     bill = account.bill()
     memory = gather_json(job.group, account.memory(), job.device)
     rows = _rows_of_all(job, log)
+    schedule = trainer.schedule.describe()
     if logits is None:
         return None
     rows = rows[rows["epoch"] >= account.bill_from]
     arrays = arrays_of(rows, trainer.next_epoch, trainer.exchange.group.size)
     errors = {"codec_error": arrays.codec_error, "codec_noise": arrays.codec_noise}
     prediction = trainer.task.predictions(logits).cpu().numpy()
-    return Outcome(account.describe(bill, memory, errors), prediction, arrays)
+    return Outcome(account.describe(bill, memory, errors, schedule), prediction, arrays)
 
 
 def _rows_of_all(job: Job, log: StreamLog | None) -> Rows:

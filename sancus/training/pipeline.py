@@ -45,6 +45,7 @@ class Pipeline(Schedule):
     measures = (
         Metric("stale_share", "share", "entries whose column is of a chunk yet to come; mean", "mean"),
         Metric("chunk_age", "epochs", "age of the rows of chunks yet to come", "max"),
+        Metric("bubble_share", "share", "of an epoch, in which a stage did not work or send; mean", "mean"),
     )
 
     def __init__(
@@ -64,6 +65,8 @@ class Pipeline(Schedule):
 
     def layout(self, ranks: int) -> Layout:
         """Stages of equally many ranks, which are parts of the graph; a rank is `stage · W + place`."""
+        if self.settings.stages == "auto":
+            raise UserError("--stages auto is chosen by sancus train and estimate; name a number here")
         stages = self.settings.stages or ranks
         self._check(ranks, stages)
         if ranks % stages:

@@ -16,8 +16,8 @@ FREE = {"may_change": True}  # a resumed run may set it anew (see `sancus.config
 class PipelineSettings:
     """Layers over stages, chunks of rows through them."""
 
-    stages: int = field(default=0, metadata=FREE)
-    """Stages of --schedule pipeline: each holds consecutive layers, on ranks/stages ranks; 0: one a rank."""
+    stages: int | Literal["auto"] = field(default=0, metadata=FREE)
+    """Stages of --schedule pipeline, each on ranks/stages ranks; 0: one a rank; auto: by predicted time."""
     chunks: int = 0
     """Chunks of rows that go through the stages one after another; 0: 4 a rank, as in the paper."""
     chunk_order: ChunkOrder = "shuffle"
@@ -32,8 +32,10 @@ class PipelineSettings:
     """Bits on the wire between stages."""
 
     def __post_init__(self) -> None:
-        if self.stages < 0:
-            raise UserError(f"--stages {self.stages}: must be at least 1; 0 means one a rank")
+        if self.stages != "auto" and self.stages < 0:
+            raise UserError(
+                f"--stages {self.stages}: must be at least 1; 0 means one a rank, auto the predicted best"
+            )
         if self.chunks < 0:
             raise UserError(f"--chunks {self.chunks}: must be at least 1; 0 means {CHUNKS_A_RANK} a rank")
         if self.history_every < 1:

@@ -130,5 +130,8 @@ class Schedule(abc.ABC):
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """Facts of the run that only this schedule has, for `run.json`, JSON-ready; the same on all ranks."""
+        """Facts of the run that only this schedule has, for `run.json`, JSON-ready; the same on all ranks.
+
+        All ranks call it together, after the last epoch.
+        """
         return {}

@@ -14,7 +14,7 @@ from torch import nn
 
 from sancus.comm.errors import DisagreementError
 from sancus.comm.group import Group
-from sancus.comm.records import gather_bytes
+from sancus.comm.records import gather_bytes, gather_json
 from sancus.errors import UserError
 from sancus.exchange.chunk_graph import ChunkGraph, Recorder
 from sancus.exchange.chunk_tables import ChunkTables
@@ -33,6 +33,7 @@ from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.schedule import Work
 from sancus.training.stage_link import StageLink
 from sancus.training.stages import split_evenly
+from sancus.training.timeline import Timeline, bubble_formula
 
 Tensors = list[torch.Tensor]  # rows [·, f] of one chunk, or of all
 
@@ -68,6 +69,7 @@ class Stage:
             work.task.restricted(torch.arange(rows.start, rows.stop, device=like.device)) for rows in cut.rows
         ]
         self._entries = cut.entries()
+        self.timeline = Timeline(whole.group.stopwatch.now)
         self._stale_share = 0.0
         self._age = 0
         for name, parameter in model.named_parameters():
@@ -117,6 +119,7 @@ class Stage:
         self._age = 0 if self.chunks == 1 else epoch % self._settings.history_every + 1
         self._stale_share = stale_share(self._entries, order)
         link.tainted = False
+        self.timeline.begin()
         work.step.model.train()
         work.step.optimizer.zero_grad()
         link.expect("forward", order, self._rows)
@@ -127,45 +130,50 @@ class Stage:
         self._backward(order[::-1], came, gone)
         link.finish()
         self._agree_on_health()
+        self.timeline.end()
         work.step.move()
         return loss
 
     def _forward(self, order: Sequence[int]) -> tuple[dict[int, Tensors], dict[int, Tensors], float]:
         """What came and what was made of it, by chunk; the last stage's is the loss."""
-        work, link, stopwatch = self._work, self.link, self._work.step.group.stopwatch
+        work, link, timeline = self._work, self.link, self.timeline
         came: dict[int, Tensors] = {}
         gone: dict[int, Tensors] = {}
         total = 0.0
         segments = self.segments(work.step.model)
         for chunk in order:
             self.graph.enter(chunk)
-            came[chunk] = [] if link.first else link.receive("forward", chunk)
+            waiting = timeline.at("wait", "forward", chunk)
+            came[chunk] = [] if link.first else link.receive("forward", chunk, waiting)
             for rows in came[chunk]:
                 rows.requires_grad_()
-            with stopwatch.at("dense"):
+            with timeline.at("work", "forward", chunk), work.step.group.stopwatch.at("dense"):
                 made = run(segments, tuple(came[chunk]) or (self.graph.input,), self.graph)
                 if link.last:
                     made = [self._tasks[chunk].loss(made[0])]
                     total += made[0].item()
             if not link.last:
-                link.send("forward", chunk, made, self.health)
+                with timeline.at("send", "forward", chunk):
+                    link.send("forward", chunk, made, self.health)
             gone[chunk] = made
         return came, gone, total
 
     def _backward(self, order: Sequence[int], came: dict[int, Tensors], gone: dict[int, Tensors]) -> None:
         """Gradients of what came, from those of what was made of it."""
-        link, stopwatch = self.link, self._work.step.group.stopwatch
+        link, timeline, stopwatch = self.link, self.timeline, self._work.step.group.stopwatch
         for chunk in order:
             made = gone.pop(chunk)
-            given = [torch.ones_like(made[0])] if link.last else link.receive("backward", chunk)
+            waiting = timeline.at("wait", "backward", chunk)
+            given = [torch.ones_like(made[0])] if link.last else link.receive("backward", chunk, waiting)
             pairs = [(h, gradient) for h, gradient in zip(made, given, strict=True) if h.requires_grad]
-            with stopwatch.at("dense"):
+            with timeline.at("work", "backward", chunk), stopwatch.at("dense"):
                 if pairs:
                     torch.autograd.backward([h for h, _ in pairs], [gradient for _, gradient in pairs])
             rows = came.pop(chunk)
             if not link.first:
                 gradients = [h.grad if h.grad is not None else torch.zeros_like(h) for h in rows]
-                link.send("backward", chunk, gradients, self.health)
+                with timeline.at("send", "backward", chunk):
+                    link.send("backward", chunk, gradients, self.health)
 
     def _fill(self, model: nn.Module) -> None:
         """Histories of before the first epoch: those of an exact pass, or zeros (GNNPipe §3.3)."""
@@ -201,18 +209,22 @@ class Stage:
         return {
             "stale_share": self._stale_share,
             "chunk_age": float(self._age),
+            "bubble_share": self.timeline.bubble,
             "history_bytes": float(crossing.history_bytes + self.tables.nbytes),
         }
 
     def describe(self) -> dict[str, Any]:
-        """Facts of the run."""
-        layout = self._work.mesh.layout
+        """Facts of the run, and what every rank did when in its last epoch."""
+        mesh, device = self._work.mesh, self.tables.whole.nodes.device
+        layout = mesh.layout
         return {
             "stages": layout.stages,
             "ranks_a_stage": layout.parts,
             "chunks": self.chunks,
             "segments": [[part.start, part.stop] for part in self.split.segments],
             "boundary_columns": [list(columns) for columns in self.split.columns[:-1]],
+            "bubble_formula": bubble_formula(layout.stages, self.chunks),
+            "timeline": gather_json(mesh.group("all"), self.timeline.to_plain(), device),
         }
 
 

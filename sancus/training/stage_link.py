@@ -8,6 +8,7 @@ so that a rank with another order of chunks is found out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -71,11 +72,17 @@ class StageLink:
                 handle = self._group.receive(room, sender, entry)
             self._coming[direction, chunk] = Coming(handle, room, rows[chunk])
 
-    def receive(self, direction: Direction, chunk: int) -> list[torch.Tensor]:
-        """The rows of a chunk, or gradients of what was handed on: a tensor for each, `[n_ik, f]`."""
+    def receive(
+        self, direction: Direction, chunk: int, waiting: AbstractContextManager[None]
+    ) -> list[torch.Tensor]:
+        """The rows of a chunk, or gradients of what was handed on: a tensor for each, `[n_ik, f]`.
+
+        Until they are here, this rank is inside of `waiting`.
+        """
         coming = self._coming.pop((direction, chunk))
-        if coming.handle is not None:
-            coming.handle.wait()
+        with waiting:
+            if coming.handle is not None:
+                coming.handle.wait()
         like, columns = self._blank(direction), self._columns_of(direction, receiving=True)
         with self._group.stopwatch.at("codec"):
             rows = self._encoder.decode(coming.wire, coming.rows, like, self._group.clock.epoch)

@@ -51,8 +51,28 @@ def test_a_resumed_run_is_the_uninterrupted_one_also_on_other_stages(tmp_path: P
         scores = run("evaluate", folder, "--ranks", str(ranks))
         assert scores.code == 0 and "test" in scores.out, scores
     _check_bytes(whole, tensors=2)
+    _check_timeline(json.loads((whole / "run.json").read_text()), lines(whole))
     shown = run("report", whole)
-    assert shown.code == 0 and "boundary bytes" in (whole / "report.html").read_text(), shown
+    page = (whole / "report.html").read_text()
+    assert shown.code == 0 and "Stages over time" in page and "boundary bytes" in page, shown
+
+
+def _check_timeline(record: dict[str, Any], epochs: list[dict[str, Any]], stages: int = 2) -> None:
+    """Each (stage, chunk, direction) exactly once, back in the reverse order; means of shares."""
+    facts = record["schedule"]
+    assert len(facts["timeline"]) == stages and facts["bubble_formula"] == (stages - 1) / (5 + stages - 1)
+    for plain in facts["timeline"]:
+        begun, ended = plain["begun"], plain["ended"]
+        assert all(a <= b for a, b in zip(begun, ended, strict=True)) and begun == sorted(begun)
+        assert ended[-1] <= plain["seconds"] + 1e-6
+        spans = zip(plain["doing"], plain["backward"], plain["chunk"], strict=True)
+        work = [(backward, chunk) for doing, backward, chunk in spans if doing == 1]
+        forward, back = ([chunk for way, chunk in work if way == side] for side in (0, 1))
+        assert sorted(forward) == list(range(5)) and back == forward[::-1], plain
+    for name in ("stale_share", "bubble_share"):
+        values = [line[name] for line in epochs]
+        assert facts["per_epoch"][name] == pytest.approx(sum(values) / len(values))
+        assert all(0 < value < 1 for value in values), values
 
 
 def _check_bytes(out: Path, tensors: int, stages: int = 2) -> None:

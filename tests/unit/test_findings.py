@@ -14,7 +14,7 @@ import pytest
 from experiments import documents
 from experiments.engine import results
 from experiments.engine.experiment import Case, names, read
-from experiments.engine.figures import SPLIT, columns_text, own_figures
+from experiments.engine.figures import BILLED_BYTES, SPLIT, columns_text, own_figures
 from experiments.engine.measured import EXPERIMENTS, Measured, count, listing, span
 from experiments.peers import findings as peers
 from experiments.supergcn_ranks import findings as ranks
@@ -100,7 +100,7 @@ def outcome(case: Case, random: np.random.Generator) -> dict[str, Any]:
     """What a run of a case might leave behind."""
     count, size, layers = 6, case.place.ranks, int(case.flags.get("layers", 2))
     seconds = ("compute_seconds", "comm_seconds", "agreement_seconds", "hidden_seconds", *SPLIT.values())
-    sizes = ("wire_bytes", "agreement_bytes", "parameter_bytes", "evaluation_bytes")
+    sizes = ("wire_bytes", "boundary_bytes", "agreement_bytes", "parameter_bytes", "evaluation_bytes")
     epochs = [
         {"epoch": epoch, "seconds": 1 + random.random(), "max_age": epoch, "val": float(random.random())}
         | {name: float(random.random()) for name in seconds}
@@ -214,7 +214,7 @@ def test_hidden_embeddings_are_counted_apart() -> None:
     figures = own_figures(one)
     assert figures["hidden_skipped"] == 0.25 and figures["skipped_share"] == 10 / 14
     later = one["epochs"][1:]
-    billed = [epoch["wire_bytes"] + epoch["agreement_bytes"] + epoch["parameter_bytes"] for epoch in later]
+    billed = [sum(epoch[name] for name in BILLED_BYTES) for epoch in later]
     assert figures["all_mb"] == pytest.approx(sum(billed) / len(later) / 1e6)
 
 

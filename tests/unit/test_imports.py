@@ -54,8 +54,8 @@ BELOW = {
         "exchange models training trackers watch config launch shards"
     ),
     "advise": (
-        "errors plugins kernels report staleness partitioners comm codecs parameters graphs plans datasets "
-        "exchange training config launch shards runs"
+        "errors plugins kernels report staleness partitioners console comm codecs parameters graphs plans "
+        "datasets exchange models training config launch shards runs"
     ),
     "cli": (
         "errors plugins report partitioners console comm datasets watch config launch jobs shards runs advise"

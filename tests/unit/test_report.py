@@ -305,6 +305,29 @@ def test_the_numbers_behind_every_figure(tmp_path: Path) -> None:
     assert sum(matrix["wire_bytes"]) == 3 * 10_000
 
 
+def pipeline_run() -> dict[str, Any]:
+    """A run of two stages of two ranks; the timeline of rank 3 is damaged."""
+    whole = {"seconds": 1.0, "doing": [0, 1, 2, 1], "backward": [0, 0, 0, 1], "chunk": [0, 0, 0, 0]}
+    whole |= {"begun": [0.0, 0.1, 0.3, 0.6], "ended": [0.1, 0.3, 0.4, 0.9]}
+    facts = {"stages": 2, "ranks_a_stage": 2, "chunks": 3, "bubble_formula": 0.25}
+    timeline = [whole, whole, whole, whole | {"doing": [7, None, "x", 1]}]
+    means = {"stale_share": 0.125, "bubble_share": 0.4}
+    return RUN | {"schedule": facts | {"timeline": timeline, "per_epoch": means}}
+
+
+def test_stages_of_a_pipeline_are_drawn_over_time(tmp_path: Path) -> None:
+    lines = [epoch_line(epoch) | {"stale_share": 0.125, "bubble_share": 0.4} for epoch in range(EPOCHS)]
+    page = write(tmp_path, pipeline_run(), "\n".join(map(json.dumps, lines)))
+    told = "3 chunks through 2 stages; stages waited 40.0 % of an epoch; (S − 1) / (K + S − 1) is 25.0 %; "
+    assert told + "12.5 % of the edges were stale." in page.text
+    assert ["stale edges", "12.5 % of all, mean of the epochs"] in page.rows
+    assert ["stage 1, place 0", "200.0 ms", "300.0 ms", "100.0 ms", "100.0 ms", "1.0 s"] in page.rows
+    assert ["stages waited", "40.0 % of an epoch (equal stages: (S − 1) / (K + S − 1) = 25.0 %)"] in page.rows
+    gantt = page.chart("Stages over time")["columns"]
+    assert len(gantt["chunk"]) == 13 and gantt["rank"][-1] == 3 and gantt["doing"][-1] == "backward"
+    assert page.chart("Waiting and stale edges")["columns"]["stale_share"] == [0.125] * EPOCHS
+
+
 def test_ages_follow_from_decisions() -> None:
     ages = ages_of(DECISIONS)
     assert ages[:6, 1, 0, 2].tolist() == [0, 1, 2, 0, 1, 2]
