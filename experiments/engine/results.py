@@ -86,6 +86,7 @@ def raster(decisions: Sequence[Any]) -> dict[str, str]:
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write a results file in one step, so that a crash leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
 
 

@@ -22,6 +22,8 @@ ONLY_FULL_GRAPH: dict[str, Any] = {  # settings, and the value that leaves mini-
     "label_rate": 0.0,
 }
 ONLY_BATCHES: dict[str, Any] = {
+    "fanout": SamplingSettings.fanout,
+    "sampler": SamplingSettings.sampler,
     "feature_cache": NO_CACHE,
     "feature_codec": "fp32",
 }  # what leaves the full graph alone

@@ -53,6 +53,9 @@ class Comparison:
     def __post_init__(self) -> None:
         if not self.presets:
             raise UserError("--presets: name at least one preset; sancus list shows them")
+        twice = next((preset for preset in self.presets if list(self.presets).count(preset) > 1), None)
+        if twice is not None:
+            raise UserError(f"--presets names {twice} twice; name each once, and repeat runs with --seeds")
         if self.seeds < 1:
             raise UserError(f"--seeds {self.seeds}: must be at least 1")
         if self.target is not None and not 0.0 < self.target <= 1.0:

@@ -53,6 +53,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         f"compare {GRAPH} --presets cagnet nope --out x",
         "preset 'nope' does not exist; choose from",
     ),
+    "compare twice": (
+        f"compare {GRAPH} --presets lean cagnet lean --out x",
+        "--presets names lean twice; name each once",
+    ),
+    "fan-out of a full graph": (
+        f"train {GRAPH} --fanout 5,5",
+        "--fanout 5,5 is for mini-batches; add --batch-size",
+    ),
+    "sampler of a full graph": (f"train {GRAPH} --sampler labor", "--sampler labor is for mini-batches"),
     "predict text": ("predict nowhere --out a.txt", "predictions are written as .npz, .csv, .parquet"),
     "runs of nothing": ("runs nowhere", "nowhere is no directory; give one that holds runs"),
     "codec": (

@@ -33,7 +33,7 @@ from tests.helpers.checkpoints import write_settings
 MAY_CHANGE = {
     *("backend", "broadcast", "kernel", "ranks", "threads", "timeout", "restarts", "preset"),
     *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet", "track"),
-    *("epochs", "patience", "eval_every", "lr", "stages"),
+    *("epochs", "patience", "eval_every", "lr", "stages", "seconds", "max_delay"),
 }
 # … where ranks may differ, and what belongs to one start of a run.
 OF_A_RANK = {*("ranks", "threads", "timeout", "restarts"), *("out", "overwrite", "keep", "verbose", "quiet")}
