@@ -154,7 +154,8 @@ wheels: wheel  ## that wheel as one for other machines (manylinux), with the lib
 
 # Fresh environment, newest versions within pyproject.toml's ranges, written down with the hash of every file that PyPI
 # has of them. torch stands alone, without: it is the one package that people take from elsewhere (a build for CPUs, for
-# another CUDA). What it needs of CUDA is left out, so that the same files serve machines with and without a GPU.
+# another CUDA). What it needs of CUDA is left out, so that the same files serve machines with and without a GPU. Triton
+# stays, as tests use it: torch for CUDA, which comes after it, brings the one that it wants in its place.
 lock:  ## resolve requirements/lock.txt anew
 	@temp=$$(mktemp -d) && trap 'rm -rf "$$temp"' EXIT && \
 	$(PYTHON) -m venv "$$temp/venv" && \
@@ -162,7 +163,7 @@ lock:  ## resolve requirements/lock.txt anew
 	"$$temp/venv/bin/pip" install -qq --no-build-isolation -r requirements/torch.txt -e '.[mpi,dev]' && \
 	"$$temp/venv/bin/pip" freeze --all --exclude-editable --exclude pip --exclude torch > "$$temp/freeze" && \
 	{ echo "# Written by make lock: do not edit. Everything that make setup installs, but torch."; \
-	  sed -E -e 's/\+[A-Za-z0-9.]+$$//' -e '/^(nvidia-|cuda-|triton)/d' "$$temp/freeze"; } > "$$temp/pins" && \
+	  sed -E -e 's/\+[A-Za-z0-9.]+$$//' -e '/^(nvidia-|cuda-)/d' "$$temp/freeze"; } > "$$temp/pins" && \
 	"$$temp/venv/bin/python" requirements/hashes.py < "$$temp/pins" > "$$temp/lock" && cp "$$temp/lock" requirements/lock.txt
 	@echo "wrote requirements/lock.txt"
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 import torch
 
+from sancus.kernels import gpu
 from sancus.kernels.masks import EdgeMask, bucket
 from sancus.kernels.matrix import SparseMatrix, checked_pattern
 from sancus.kernels.native.attend import (
@@ -68,7 +69,8 @@ class Attended:
 def fuses(matrix: SparseMatrix) -> bool:
     """Whether the library computes attention over this matrix: what its kernel says."""
     native = getattr(matrix.kernel, "edges", "torch") == "native"
-    return native and matrix.csr.col.device.type == "cpu" and matrix.csr.col.dtype == torch.int32
+    col = matrix.csr.col
+    return native and col.device.type == "cpu" and col.dtype == torch.int32 and not gpu.compiles(col)
 
 
 class RunningAttention:

@@ -1,4 +1,4 @@
-"""Kernel `auto`, the default: native on a CPU where its library loads, torch's product elsewhere."""
+"""Kernel `auto`: native on a CPU where its library loads, Triton on a GPU where it is there, else torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from sancus.kernels import gpu
 from sancus.kernels.base import Csr, Kernel
 from sancus.kernels.native.kernel import NativeKernel
 from sancus.kernels.native.library import available
@@ -21,7 +22,9 @@ class PreparedMatrix:
 
 
 class AutoKernel:
-    """The fastest kernel that is here: native on a CPU where its library loads, torch elsewhere."""
+    """The fastest kernel that is here for a matrix, by where it is."""
+
+    edges_on_gpu = "triton"
 
     def __init__(self) -> None:
         self._torch = TorchKernel()
@@ -34,8 +37,13 @@ class AutoKernel:
 
     def prepare(self, matrix: Csr) -> PreparedMatrix:
         """The matrix in the form of the kernel that suits its device."""
-        on_cpu = matrix.value.device.type == "cpu"
-        kernel: Kernel = self._native if self._native and on_cpu else self._torch
+        kernel: Kernel = self._torch
+        if gpu.compiles(matrix.value):
+            from sancus.kernels.triton.triton_kernel import TritonKernel  # takes seconds to import
+
+            kernel = TritonKernel()
+        elif self._native and matrix.value.device.type == "cpu":
+            kernel = self._native
         return PreparedMatrix(kernel, kernel.prepare(matrix))
 
     def multiply(self, prepared: PreparedMatrix, dense: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import torch
 
-from sancus.kernels import bits_torch
+from sancus.kernels import bits_torch, gpu
 from sancus.kernels.native import calls
 from sancus.kernels.native.library import available
 
@@ -54,6 +54,10 @@ def pack(x: torch.Tensor, bits: int, seed: int, row_ids: torch.Tensor, *, coarse
         width = packed_bytes(x.shape[1], bits)
         nothing = x.new_zeros(n)
         return PackedRows(x.new_empty(n, width, dtype=torch.uint8), nothing, nothing.clone(), nothing == 0)
+    if gpu.compiles(x):
+        from sancus.kernels.triton import triton_bits as kernels  # takes seconds to import
+
+        return PackedRows(*kernels.pack(x, bits, seed, row_ids.contiguous(), coarse=coarse))
     if x.device.type == "cpu" and available():
         return PackedRows(*calls.pack(x, bits, seed, row_ids.contiguous(), coarse=coarse))
     return PackedRows(*bits_torch.pack(x, bits, seed, row_ids, coarse=coarse))
@@ -75,8 +79,13 @@ def unpack(
     assert out.shape == (len(data), columns)
     if not out.numel():
         return out
-    if data.device.type == "cpu" and available():
-        calls.unpack(data.contiguous(), zero.contiguous(), scale.contiguous(), bits, out)
+    ends = zero.contiguous(), scale.contiguous()
+    if gpu.compiles(data):
+        from sancus.kernels.triton import triton_bits as kernels
+
+        kernels.unpack(data.contiguous(), *ends, bits, out)
+    elif data.device.type == "cpu" and available():
+        calls.unpack(data.contiguous(), *ends, bits, out)
     else:
         out.copy_(bits_torch.unpack(data, zero, scale, bits, columns))
     return out

@@ -7,8 +7,8 @@ Graph attention is three calls:
     share = edge_softmax(matrix, score)            # over the entries of each row
     out   = spmm(matrix, share, values)            # Σ_j share_ij values_j
 
-The operators are `sancus::spmm`, `sancus::sddmm` and `sancus::edge_softmax`; `kernel` is "native" or
-"torch". A sum `left_i + right_j` is the `sddmm` of `[left, 1]` and `[1, right]`.
+The operators are `sancus::spmm`, `sancus::sddmm` and `sancus::edge_softmax`; `kernel` is "native",
+"triton" or "torch". A sum `left_i + right_j` is the `sddmm` of `[left, 1]` and `[1, right]`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from sancus.kernels import edges_torch
+from sancus.kernels import edges_torch, gpu
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.native import calls
 from sancus.kernels.native.operands import check_indices
@@ -78,7 +78,9 @@ def _structure(matrix: SparseMatrix) -> tuple[Tensor, Tensor, Tensor, Tensor, Te
 
 
 def _implementation(matrix: SparseMatrix) -> str:
-    """`native` or `torch`: what the matrix's kernel names in its attribute `edges`; on a GPU always torch."""
+    """`native`, `triton` or `torch`: what the matrix's kernel names in `edges`, or `edges_on_gpu`."""
+    if gpu.compiles(matrix.csr.col):
+        return getattr(matrix.kernel, "edges_on_gpu", "torch")
     on_cpu = matrix.csr.col.device.type == "cpu"
     return getattr(matrix.kernel, "edges", "torch") if on_cpu else "torch"
 
@@ -96,6 +98,10 @@ def _spmm(
 ) -> Tensor:
     if kernel == "torch":
         return edges_torch.spmm(crow, col, value, dense)
+    if kernel == "triton":
+        from sancus.kernels.triton import spmm as product  # takes seconds to import
+
+        return product.spmm_of_entries(crow, col, value, dense)
     if __debug__:
         check_indices(crow, col, len(dense))
     out = dense.new_empty(len(crow) - 1, dense.shape[1])
@@ -117,6 +123,10 @@ def _sddmm(
 ) -> Tensor:
     if kernel == "torch":
         return edges_torch.sddmm(crow, col, left, right, heads)
+    if kernel == "triton":
+        from sancus.kernels.triton import triton_edges as kernels
+
+        return kernels.sddmm((crow, col), left, right, heads)
     if __debug__:
         check_indices(crow, col, len(right))
     return calls.sddmm((crow, col), left, right, heads)
@@ -126,6 +136,10 @@ def _sddmm(
 def _edge_softmax(crow: Tensor, score: Tensor, kernel: str) -> Tensor:
     if kernel == "torch":
         return edges_torch.edge_softmax(crow, score)
+    if kernel == "triton":
+        from sancus.kernels.triton import triton_edges as kernels
+
+        return kernels.edge_softmax(crow, score)
     assert int(crow[0]) == 0 and int(crow[-1]) == len(score), "crow does not span the entries"
     return calls.edge_softmax(crow, score)
 
@@ -134,6 +148,10 @@ def _edge_softmax(crow: Tensor, score: Tensor, kernel: str) -> Tensor:
 def _edge_softmax_backward(crow: Tensor, share: Tensor, gradient: Tensor, kernel: str) -> Tensor:
     if kernel == "torch":
         return edges_torch.edge_softmax_backward(crow, share, gradient)
+    if kernel == "triton":
+        from sancus.kernels.triton import triton_edges as kernels
+
+        return kernels.edge_softmax_backward(crow, share, gradient)
     return calls.edge_softmax_backward(crow, share, gradient)
 
 

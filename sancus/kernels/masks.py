@@ -1,4 +1,4 @@
-"""Dropout by a hash of row key and column key: native where the library loads, else in torch, bit for bit.
+"""Dropout by a hash of row key and column key: native, in Triton on a GPU, or in torch, bit for bit the same.
 
 The hash is the finaliser of MurmurHash3. A mask is never stored: the backward pass hashes again, which is
 faster than reading a mask of floats and takes no memory.
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from sancus.kernels import gpu
 from sancus.kernels.base import Csr
 from sancus.kernels.matrix import SparseMatrix
 from sancus.kernels.native import calls
@@ -39,7 +40,7 @@ class EdgeMask:
 
 def drop(h: torch.Tensor, keys: Keys, share: float) -> torch.Tensor:
     """`h [n, f]` with a `share` of its entries zeroed and the others scaled by `1 / (1 - share)`."""
-    if h.device.type == "cpu" and available():
+    if gpu.compiles(h) or (h.device.type == "cpu" and available()):
         dropped: torch.Tensor = _Drop.apply(h, *keys, share)
         return dropped
     return _dropped(h, keys, share)
@@ -54,10 +55,15 @@ def drop_product(h: torch.Tensor, keys: Keys, share: float, weight: torch.Tensor
 def drop_entries(x: SparseMatrix, keys: Keys, share: float) -> Csr:
     """A constant sparse matrix `[n, f]` under the mask of `drop`: dropped entries are not even stored."""
     csr, (rows, columns), scale = x.csr, keys, 1.0 / (1.0 - share)
-    if csr.value.device.type == "cpu" and available():
-        entries = calls.keep_entries((csr.crow, csr.col), csr.value, keys, bucket(share), scale)
-        return Csr(*entries, x.shape)
-    keep = noise(rows[x.row_of_entries()], columns[csr.col.to(torch.int64)]) >= bucket(share)
+    pattern = csr.crow, csr.col
+    if gpu.compiles(csr.value):
+        from sancus.kernels.triton import triton_masks as kernels  # takes seconds to import
+
+        keep = kernels.keep_entries(pattern, keys, bucket(share))
+    elif csr.value.device.type == "cpu" and available():
+        return Csr(*calls.keep_entries(pattern, csr.value, keys, bucket(share), scale), x.shape)
+    else:
+        keep = noise(rows[x.row_of_entries()], columns[csr.col.to(torch.int64)]) >= bucket(share)
     before = torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.cumsum(0)])
     return Csr(before[csr.crow], csr.col[keep], csr.value[keep] * scale, x.shape)
 
@@ -81,7 +87,7 @@ def factors(values: torch.Tensor, share: float, dtype: torch.dtype) -> torch.Ten
 
 
 class _Drop(torch.autograd.Function):
-    """The native dropout; the gradient is dropped where the entries were."""
+    """The dropout of our kernels; the gradient is dropped where the entries were."""
 
     @staticmethod
     def forward(
@@ -135,7 +141,11 @@ class _DropProduct(torch.autograd.Function):
 
 
 def _dropped(h: torch.Tensor, keys: Keys, share: float) -> torch.Tensor:
-    """`h` under its mask. Only the torch form is seen by autograd; `_Drop` differentiates the native one."""
+    """`h` under its mask. Only the torch form is seen by autograd; `_Drop` differentiates the others."""
+    if gpu.compiles(h):
+        from sancus.kernels.triton import triton_masks as kernels
+
+        return kernels.drop(h, keys, bucket(share), 1.0 / (1.0 - share))
     if h.device.type == "cpu" and available():
         return calls.drop(h, keys, bucket(share), 1.0 / (1.0 - share))
     rows, columns = keys

@@ -10,7 +10,7 @@ from sancus.kernels.base import Csr
 
 
 class TorchKernel:
-    """torch's CSR product: MKL on a CPU, cuSPARSE on CUDA (CUDA is untested)."""
+    """torch's CSR product: MKL on a CPU, cuSPARSE on CUDA (CUDA has never run)."""
 
     edges = "torch"
 

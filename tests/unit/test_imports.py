@@ -81,7 +81,7 @@ VERSION = "sancus.__version__"  # a constant that the package has before anythin
 # Rooms that may use only these of the outside world; the standard library is open to all.
 OUTSIDE: dict[str, set[str]] = {
     "sancus.report": {"numpy", "plotly"},
-    "sancus.kernels": {"torch", "numpy", "scipy", "torch_sparse", "torch_scatter"},
+    "sancus.kernels": {"torch", "numpy", "scipy", "torch_sparse", "torch_scatter", "triton"},
     "sancus.models": {"torch"},
     "sancus.staleness": {"numpy", "scipy", "torch"},
     "sancus.partitioners": {"numpy", "scipy", "torch", "pymetis"},
