@@ -30,7 +30,8 @@ from sancus.errors import UserError
 from sancus.models.settings import ModelSettings
 from sancus.plans import AUTO
 from sancus.sampling.settings import SamplingSettings
-from sancus.training.async_settings import AsyncSettings, check_asynchronous
+from sancus.training.async_settings import AsyncSettings
+from sancus.training.own_settings import refuse_elsewhere
 from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
 
@@ -193,7 +194,8 @@ class Config:
         for section in sections:  # the others have checked themselves
             check_specs(section)
         check_batches(self.sampling, self.flat())
-        check_asynchronous(self.asynchronous, self.training.schedule)
+        refuse_elsewhere(self.asynchronous, self.schedule.partition(":")[0], "async", "digest-a")
+        refuse_elsewhere(self.pipeline, self.schedule.partition(":")[0], "pipeline", "gnnpipe")
         if self.launch.restarts and self.output.out is None and self.output.resume is None:
             raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
         if self.factors.backend == "nccl" and self.launch.device != "cuda":

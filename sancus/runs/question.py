@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,10 @@ from sancus.launch.world import World, check_ranks
 from sancus.runs.belongings import RUN_FILE
 from sancus.runs.model_source import given_name, model_spec
 from sancus.shards.cache import parts_of
+from sancus.training.async_settings import AsyncSettings
+from sancus.training.pipeline_settings import PipelineSettings
+
+OF_SCHEDULES = (PipelineSettings, AsyncSettings)  # what says how to train, and nothing of an exact pass
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,9 @@ def question_of(
     if not trust:
         named = settings | {"model": spec} | ({} if data else {"data": source})
         check_trust(named, str(file))
-    config = make_config(settings, model=spec, ranks=count, schedule="full")
+    of_training = {item.name for section in OF_SCHEDULES for item in fields(section)}
+    kept = {name: value for name, value in settings.items() if name not in of_training}
+    config = make_config(kept, model=spec, ranks=count, schedule="full")
     return Question(run_dir, source, config, count, given_name(facts))
 
 

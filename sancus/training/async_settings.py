@@ -28,16 +28,3 @@ class AsyncSettings:
             raise UserError(f"--max-delay {self.max_delay}: must not be negative; 0 means nobody waits")
         if not math.isfinite(self.seconds) or self.seconds < 0:
             raise UserError(f"--seconds {self.seconds:g}: must be a number that is not negative")
-
-
-def check_asynchronous(settings: AsyncSettings, schedule: str) -> None:
-    """Refuse what only ranks that wait for nobody have, where they do wait."""
-    if schedule not in ("full", "minibatch", "pipeline"):
-        return
-    for name, unset in vars(AsyncSettings()).items():
-        value = getattr(settings, name)
-        if value != unset:
-            raise UserError(
-                f"--{name.replace('_', '-')} {value}: only --schedule async has it; leave it out, "
-                "or choose --preset digest-a"
-            )

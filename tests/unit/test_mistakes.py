@@ -57,6 +57,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         f"compare {GRAPH} --presets lean cagnet lean --out x",
         "--presets names lean twice; name each once",
     ),
+    "stages of a full graph": (
+        f"train {GRAPH} --stages 2",
+        "--stages 2: only --schedule pipeline has it; leave it out, or choose --preset gnnpipe",
+    ),
     "fan-out of a full graph": (
         f"train {GRAPH} --fanout 5,5",
         "--fanout 5,5 is for mini-batches; add --batch-size",
