@@ -15,6 +15,7 @@ import torch
 from sancus.comm.group import Group
 from sancus.parameters.base import Shapes
 from sancus.parameters.codes import FewBits
+from sancus.parameters.differences import Course, Of
 from sancus.parameters.sum_by_codes import COLLECTIVES, Part, sum_by_codes, sum_bytes
 
 RESIDUAL = "residual"
@@ -26,24 +27,25 @@ class LowBit:
     lossless = False
     bits: ClassVar[int]
 
-    def __init__(self, row: int = 64) -> None:
-        """`row`: how many values share a zero point and a scale."""
+    def __init__(self, row: int = 64, of: Of = "gradients") -> None:
+        """`row`: how many values share a zero point and a scale; `of`: what is coded."""
         if row < 8:
             raise ValueError(f"row={row} must be at least 8")
         self._code = FewBits(self.bits, row)
+        self._course = Course(of)
         self._residual: torch.Tensor | None = None  # [k]: what this rank's codes left out so far
 
     def sum(self, tensors: Sequence[torch.Tensor], group: Group, seed: int) -> list[torch.Tensor]:
         """The sum of what is decoded, slice after slice."""
         if group.size == 1:
             return list(tensors)
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        flat = torch.cat([tensor.reshape(-1) for tensor in self._course.before(tensors)])
         if self._residual is not None:
             flat += self._residual
         (total,) = sum_by_codes([Part(flat, self._code)], group, seed)
         self._residual = total.left_out
         parts = total.sum.split([tensor.numel() for tensor in tensors])
-        return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+        return self._course.after([part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)])
 
     def wire_bytes(self, shapes: Shapes, ranks: int, itemsize: int) -> int:
         """`bits` a value, and 8 bytes a row, with one or two bits 4; twice."""
@@ -56,10 +58,11 @@ class LowBit:
 
     def state(self) -> dict[str, torch.Tensor]:
         """What was left out."""
-        return {} if self._residual is None else {RESIDUAL: self._residual}
+        return {} if self._residual is None else {RESIDUAL: self._residual} | self._course.state()
 
     def restore(self, state: Mapping[str, torch.Tensor], device: torch.device) -> None:
         """Add it to the next tensors."""
+        self._course.restore(state, device)
         self._residual = state[RESIDUAL].to(device) if RESIDUAL in state else None
 
 

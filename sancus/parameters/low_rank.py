@@ -24,6 +24,7 @@ import torch
 from sancus.comm.group import Group
 from sancus.parameters.base import Shapes
 from sancus.parameters.codes import Code, FewBits, Whole
+from sancus.parameters.differences import Course, Of
 from sancus.parameters.sum_by_codes import COLLECTIVES, Part, sum_by_codes, sum_bytes
 
 RESIDUAL, BASIS = "residual", "basis"
@@ -45,19 +46,21 @@ class LowRank:
 
     lossless = False
 
-    def __init__(self, rank: int = 4, bits: int = 32) -> None:
+    def __init__(self, rank: int = 4, bits: int = 32, of: Of = "gradients") -> None:
         if rank < 1:
             raise ValueError(f"rank={rank} must be at least 1")
         if bits not in BITS:
             raise ValueError(f"bits={bits} must be one of {', '.join(map(str, BITS))}")
         self._rank = rank
         self._code: Code = Whole() if bits == 32 else FewBits(bits, ROW)
+        self._course = Course(of)
         self._memory: dict[int, Matrix] = {}  # by the tensor's place
 
     def sum(self, tensors: Sequence[torch.Tensor], group: Group, seed: int) -> list[torch.Tensor]:
         """Factors of matrices, and all else in full beside the first factors."""
         if group.size == 1:
             return list(tensors)
+        tensors = self._course.before(tensors)
         wholes = {
             place: self._with_residual(place, tensor, seed)
             for place, tensor in enumerate(tensors)
@@ -76,10 +79,12 @@ class LowRank:
             self._memory[place] = Matrix(whole - _product(p, q - lost), basis)
             sums[place] = _product(p, basis)
         others = iter(totals[-1].sum.split([tensor.numel() for tensor in rest]) if rest else ())
-        return [
-            (sums[place] if place in sums else next(others)).view_as(tensor)
-            for place, tensor in enumerate(tensors)
-        ]
+        return self._course.after(
+            [
+                (sums[place] if place in sums else next(others)).view_as(tensor)
+                for place, tensor in enumerate(tensors)
+            ]
+        )
 
     def wire_bytes(self, shapes: Shapes, ranks: int, itemsize: int) -> int:
         """`r (n + m)` values of a matrix in place of `n m`."""
@@ -95,7 +100,7 @@ class LowRank:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Of every matrix, by its place: what was left out, and the last right factor."""
-        return {
+        return self._course.state() | {
             f"{name}/{place}": tensor
             for place, memory in self._memory.items()
             for name, tensor in ((RESIDUAL, memory.residual), (BASIS, memory.basis))
@@ -103,7 +108,8 @@ class LowRank:
 
     def restore(self, state: Mapping[str, torch.Tensor], device: torch.device) -> None:
         """Of matrices that are not in a state nothing is remembered."""
-        places = {int(name.rpartition("/")[2]) for name in state}
+        self._course.restore(state, device)
+        places = {int(name.partition("/")[2]) for name in state if name.startswith(f"{BASIS}/")}
         self._memory = {
             place: Matrix(*(state[f"{name}/{place}"].to(device) for name in (RESIDUAL, BASIS)))
             for place in sorted(places)

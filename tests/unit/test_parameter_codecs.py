@@ -29,8 +29,9 @@ from tests.helpers.graphs import awkward_graph, shards_of, with_train_nodes
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 
 SETTINGS = ["int1:row=512", "low-rank:rank=1", "low-rank:rank=2,bits=8", "low-rank:rank=3,bits=4"]
+DIFFERENCES = ["int4:of=differences", "low-rank:rank=2,bits=4,of=differences"]
 LOSSY = [name for name in PARAMETER_CODECS if name != "fp32"]
-every_codec = pytest.mark.parametrize("spec", [*PARAMETER_CODECS, *SETTINGS])
+every_codec = pytest.mark.parametrize("spec", [*PARAMETER_CODECS, *SETTINGS, *DIFFERENCES])
 every_lossy = pytest.mark.parametrize("spec", [*LOSSY, *SETTINGS])
 SHAPES = [(37, 16), (16,), (16, 5), (5,), (3, 2, 40), ()]
 CALLS = 60
@@ -237,9 +238,39 @@ def test_power_iterations_find_the_best_approximation() -> None:
     torch.testing.assert_close(on_ranks(2, iterate)[0], best, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("spec", DIFFERENCES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_differences_find_a_gradient_that_stays(spec: str, ranks: int) -> None:
+    """Of gradients themselves every call lacks about as much; of differences ever less is left to send."""
+
+    def missing(group: Group, of: str) -> list[float]:
+        codec, true = make_parameter_codec(spec.replace("differences", of)), flat(true_sum(ranks))
+        return [
+            float((flat(codec.sum(gradients(group.rank), group, call)) - true).norm() / true.norm())
+            for call in range(CALLS)
+        ]
+
+    errors = on_ranks(ranks, lambda group: missing(group, "differences"))[0]
+    others = on_ranks(ranks, lambda group: missing(group, "gradients"))[0]
+    assert errors[0] == others[0], "the first difference is that to nothing"
+    assert errors[-1] < errors[0] / 50 and errors[-1] < min(others[-5:]) / 20
+
+
+def test_differences_follow_a_gradient_that_changes_once() -> None:
+    def after_the_change(group: Group) -> tuple[float, float]:
+        codec = make_parameter_codec("int8:of=differences")
+        for call in range(30):
+            total = flat(codec.sum(gradients(group.rank, call // 15), group, call))
+        true = flat(true_sum(2, 1))
+        return float((total - true).norm()), float(true.norm())
+
+    for wrong, size in on_ranks(2, after_the_change):
+        assert wrong < 1e-5 * size
+
+
 def test_a_gradient_of_nothing_but_zeros_stays_zero() -> None:
     def zeros(group: Group) -> bool:
-        codecs = map(make_parameter_codec, [*PARAMETER_CODECS, *SETTINGS])
+        codecs = map(make_parameter_codec, [*PARAMETER_CODECS, *SETTINGS, *DIFFERENCES])
         return all(not flat(codec.sum([torch.zeros(9, 9)], group, 1)).any() for codec in codecs)
 
     assert on_ranks(2, zeros) == [True, True]
@@ -277,6 +308,7 @@ def test_several_parts_travel_in_the_same_messages() -> None:
         ("low-rank:rank=0", "rank=0 must be at least 1"),
         ("low-rank:bits=7", "bits=7 must be one of 4, 8, 32"),
         ("int4:rank=2", "has no setting 'rank'"),
+        ("low-rank:of=weights", "of='weights' is not one of differences, gradients"),
     ],
 )
 def test_a_wrong_spec_is_one_line(spec: str, message: str) -> None:
@@ -313,7 +345,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shards_of(graph, "contiguous", 2, tmp_path_factory.mktemp("shards"))
 
 
-@pytest.mark.parametrize("spec", ["int1", "low-rank:rank=1,bits=8"])
+@pytest.mark.parametrize("spec", ["int1", "low-rank:rank=1,bits=8", "int4:of=differences"])
 def test_a_run_that_is_resumed_goes_on_bit_for_bit(folder: Path, tmp_path: Path, spec: str) -> None:
     training = TrainingSettings(epochs=6, lr=0.1, check=1, parameter_codec=spec)
     config = Config(
