@@ -24,6 +24,7 @@ ONLY_FULL_GRAPH: dict[str, Any] = {  # settings, and the value that leaves mini-
 ONLY_BATCHES: dict[str, Any] = {
     "fanout": SamplingSettings.fanout,
     "sampler": SamplingSettings.sampler,
+    "topology": "mapped",
     "feature_cache": NO_CACHE,
     "feature_codec": "fp32",
 }  # what leaves the full graph alone

@@ -30,7 +30,7 @@ class TorchSampler:
         for fanout, key in zip(draw.fanouts, draw.keys, strict=True):
             crow, position, factor = _draw_hop(self._topology, nodes, fanout, key, draw)
             sources = self._topology.col[position].to(torch.int64)
-            new = _first_seen(sources[self._number[sources] < 0])
+            new = first_seen(sources[self._number[sources] < 0])
             self._number[new] = torch.arange(len(nodes), len(nodes) + len(new))
             values = self._values(nodes, crow, position, sources, factor)
             hop = _with_diagonal(self._topology, nodes, crow, self._number[sources], values)
@@ -169,7 +169,7 @@ def _weights(whole: Topology, entries: slice) -> torch.Tensor:
     return whole.weight[entries].abs()
 
 
-def _first_seen(ids: torch.Tensor) -> torch.Tensor:
+def first_seen(ids: torch.Tensor) -> torch.Tensor:
     """Distinct ids in the order in which they first stand in `ids [k]`."""
     _, first = np.unique(ids.numpy(), return_index=True)
     return ids[torch.from_numpy(np.sort(first))]

@@ -1,8 +1,9 @@
-"""The whole topology on every rank, in an order of nodes that no partition changes.
+"""The topology for samplers, in an order of nodes that no partition changes: whole on every rank, or spread.
 
-Each rank sends its rows of `A` once, before the first epoch; so drawing neighbours needs no message ever
-after (FastSample), and only features stay where their owner is. Nodes get numbers by the user's ids: those of
-a training subgraph leave gaps, which close. A rank knows of each number the user's id, the owner, the row.
+Whole, each rank sends its rows of `A` once, before the first epoch; so drawing neighbours needs no message
+ever after (FastSample), and only features stay where their owner is. Spread, a rank has the rows of its own
+nodes, and the others are empty. Nodes get numbers by the user's ids: those of a training subgraph leave gaps,
+which close. A rank knows of each number the user's id, the owner, the row, and the factors of `Â`.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ Array = npt.NDArray[Any]
 class GatheredTopology:
     """`Â` of all nodes, and where each of them lives."""
 
-    topology: Topology
+    topology: Topology  # where it is spread, with own rows alone
     ids: torch.Tensor  # [N] the user's id of each number, ascending
     owner: torch.Tensor  # [N] the rank that has its features
     row: torch.Tensor  # [N] its row there
     own: torch.Tensor  # [n_i] the numbers of the own rows
+    edges: int  # of all ranks
 
 
-def gather_topology(shard: Shard, kind: Normalisation, group: Group) -> GatheredTopology:
-    """Every rank's rows of `Â`, in the order of the user's ids; all ranks call it together."""
+def gather_topology(
+    shard: Shard, kind: Normalisation, group: Group, *, spread: bool = False
+) -> GatheredTopology:
+    """Every rank's rows of `Â`, in the order of the user's ids; or, `spread`, the own ones. All call it."""
     offsets = shard.offsets
     everyone = _Everyone(group, np.diff(offsets).tolist())
     part_ids = everyone.join(np.asarray(shard.nodes, np.int64))
@@ -46,13 +50,18 @@ def gather_topology(shard: Shard, kind: Normalisation, group: Group) -> Gathered
     number[order] = np.arange(len(order))
     start = int(offsets[shard.rank])
     rows, scaled = _own_rows(shard, kind, number, start)
-    lengths = everyone.join(np.diff(rows.indptr).astype(np.int64))
+    lengths = np.diff(rows.indptr).astype(np.int64)
     weighted = everyone.any(bool((rows.data != 1).any()))
-    entries = _Everyone(group, [int(part.sum()) for part in np.split(lengths, offsets[1:-1])])
-    place, crow = _places(lengths, number)
     small = np.int32 if index_dtype(len(order)) == torch.int32 else np.int64
-    col = _ordered(entries.join(rows.indices.astype(small)), place)
-    weight = _ordered(entries.join(np.asarray(rows.data, np.float64)), place) if weighted else None
+    col, weight = rows.indices.astype(small), np.asarray(rows.data, np.float64)
+    edges = int(group.all_gather(torch.tensor([len(col)])).sum())
+    if spread:
+        there = number[start : start + len(lengths)]
+    else:
+        there, lengths = number, everyone.join(lengths)
+        entries = _Everyone(group, [int(part.sum()) for part in np.split(lengths, offsets[1:-1])])
+        col, weight = entries.join(col), entries.join(weight) if weighted else weight
+    place, crow = _places(lengths, there, len(order))
     left, right, diagonal = scaled
     scales_columns = everyone.any(bool((right != 1).any()))
 
@@ -61,8 +70,8 @@ def gather_topology(shard: Shard, kind: Normalisation, group: Group) -> Gathered
 
     whole = Topology(
         torch.from_numpy(crow),
-        col,
-        weight,
+        _ordered(col, place),
+        _ordered(weight, place) if weighted else None,
         of_nodes(left),
         of_nodes(right) if scales_columns else None,
         None if diagonal is None else of_nodes(diagonal),
@@ -74,6 +83,7 @@ def gather_topology(shard: Shard, kind: Normalisation, group: Group) -> Gathered
         torch.from_numpy(owner),
         torch.from_numpy(order - offsets[:-1][owner]),
         torch.from_numpy(number[start : start + len(shard.nodes)]),
+        edges,
     )
 
 
@@ -126,9 +136,9 @@ def _own_rows(
     return numbered, (left, right, diagonal)
 
 
-def _places(lengths: Array, number: Array) -> tuple[torch.Tensor, Array]:
-    """Where every entry goes, of rows in the order of parts, and the row ends of the whole."""
-    sizes = np.empty_like(lengths)
+def _places(lengths: Array, number: Array, nodes: int) -> tuple[torch.Tensor, Array]:
+    """Where every entry of rows goes that stand one after another, and the row ends of all `nodes`."""
+    sizes = np.zeros(nodes, lengths.dtype)
     sizes[number] = lengths
     crow = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     first = np.concatenate([[0], np.cumsum(lengths)])[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sancus.errors import UserError
 
@@ -20,6 +21,8 @@ class SamplingSettings:
     sampler: str = "neighbour"
     """How: neighbour, labor (fewer rows), each :by=weight; with --fanout all: cluster, saint (subgraphs)."""
 
+    topology: Literal["mapped", "owner"] = "mapped"
+    """Where edges are: mapped, all of them on every rank; owner: ranks draw for each other, on request."""
     feature_cache: str = "none"
     """Rows of other ranks to keep: none, vip:share=0.1 (the likeliest to be read), degree:share=0.1."""
     feature_codec: str = "fp32"

@@ -20,4 +20,4 @@ class Degree:
 
     def scores(self, reads: Reads) -> torch.Tensor:
         """In how many rows of `Â` each node is `[N]`."""
-        return torch.bincount(reads.topology.col, minlength=reads.topology.nodes)
+        return reads.columns.sums(torch.ones_like(reads.columns.degrees, dtype=torch.float64))

@@ -10,14 +10,14 @@ from typing import Protocol
 
 import torch
 
-from sancus.kernels.topology import Topology
+from sancus.store.columns import Columns
 
 
 @dataclass(frozen=True, eq=False)
 class Reads:
     """What is known beforehand of the rows that the batches of one rank will read."""
 
-    topology: Topology
+    columns: Columns  # of `Â`
     seeds: torch.Tensor  # [t_i] numbers of the rank's training nodes
     rate: float  # the share of the training nodes that a batch has
     fanouts: tuple[int, ...]  # from the seeds outward; −1: all
@@ -29,7 +29,7 @@ class Cache(Protocol):
     share: float  # of the rows of other ranks, how many are kept at most
 
     def scores(self, reads: Reads) -> torch.Tensor:
-        """How much each row is wanted `[N]`, 0 and above; one of 0 is not kept."""
+        """How much each row is wanted `[N]`, 0 and above; one of 0 is not kept. All ranks call it."""
         ...
 
 

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from sancus.kernels.topology import Topology
+from sancus.store.columns import Columns
 from sancus.store.kept_rows import Reads, check_share
-
-_AT_ONCE = 1 << 22  # entries, so that little memory is taken
 
 
 @dataclass(frozen=True)
@@ -31,26 +29,18 @@ class Vip:
 
     def scores(self, reads: Reads) -> torch.Tensor:
         """How often a batch is expected to read each row `[N]`, at most once: its inclusion probability."""
-        topology = reads.topology
-        reached = torch.zeros(topology.nodes, dtype=torch.float64)
+        reached = torch.zeros(len(reads.columns.degrees), dtype=torch.float64)
         reached[reads.seeds] = min(1.0, reads.rate)
         never = torch.log1p(-reached)  # log of the probability that no hop reaches the node
         for fanout in reads.fanouts:
-            missed = _missed(topology, reached, fanout)
+            missed = _missed(reads.columns, reached, fanout)
             never += missed
             reached = -torch.expm1(missed)
         return -torch.expm1(never)
 
 
-def _missed(topology: Topology, reached: torch.Tensor, fanout: int) -> torch.Tensor:
+def _missed(columns: Columns, reached: torch.Tensor, fanout: int) -> torch.Tensor:
     """The log of the probability that a hop's draws miss each node `[N]`."""
-    degrees = topology.degrees
+    degrees = columns.degrees
     drawn = torch.ones_like(reached) if fanout < 0 else (fanout / degrees.clamp(min=1)).clamp(max=1.0)
-    each = torch.log1p(-drawn * reached)  # of one draw of target v: −inf where it is certain
-    missed = torch.zeros_like(reached)
-    rows = _AT_ONCE // max(1, topology.largest_degree) + 1
-    for first in range(0, topology.nodes, rows):
-        last = min(topology.nodes, first + rows)
-        part = topology.col[int(topology.crow[first]) : int(topology.crow[last])]
-        missed.index_add_(0, part, each[first:last].repeat_interleave(degrees[first:last]))
-    return missed
+    return columns.sums(torch.log1p(-drawn * reached))  # of each draw; −inf where it is certain

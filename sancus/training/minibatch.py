@@ -27,9 +27,10 @@ from sancus.training.settings import TrainingSettings
 if TYPE_CHECKING:
     import torch
 
+    from sancus.comm.group import Group
     from sancus.sampling.base import Batch
     from sancus.sampling.batch import Surroundings
-    from sancus.sampling.batch_source import BatchSource
+    from sancus.sampling.batch_source import BatchSource, Ground
     from sancus.sampling.gathered import GatheredTopology
     from sancus.store.features import FeatureStore
     from sancus.training.evaluation import Evaluation
@@ -78,7 +79,7 @@ class MiniBatch(Schedule):
         """Gather the topology, and say who has which training nodes."""
         from sancus.models.contract import traits_of
         from sancus.sampling.batch import Surroundings
-        from sancus.sampling.batch_source import Ground, batch_source
+        from sancus.sampling.batch_source import Ground
         from sancus.sampling.gathered import gather_numbers, gather_topology
         from sancus.store.features import FeatureStore, Places
         from sancus.store.parcel import Coding
@@ -91,7 +92,7 @@ class MiniBatch(Schedule):
         shrinks = traits_of(work.step.model).shrinks
         if not shrinks:
             _refuse_batch_norm(work.step.model)
-        everything = gather_topology(site.shard, site.normalisation, group)
+        everything = gather_topology(site.shard, site.normalisation, group, spread=self._spread)
         own_seeds = work.task.rows_needed("train")
         coding = Coding(site.make_codec(self._settings.feature_codec), site.seed, self._training.epochs)
         places = Places(everything.owner, everything.row)
@@ -102,7 +103,7 @@ class MiniBatch(Schedule):
         ground = Ground(everything.topology, training, size, fanouts, site.seed, site.bench.dtype)
         supplies = self._supplies = Supplies(
             everything,
-            batch_source(build("sampler", SAMPLERS, self._settings.sampler), ground, group),
+            self._batches(ground, everything.owner, group),
             store,
             Surroundings(group, site.bench.kernel, site.seed, shrinks, self._settings.fanout),
             training,
@@ -133,14 +134,30 @@ class MiniBatch(Schedule):
         return {
             "training_nodes": len(supplies.training),
             "steps_per_epoch": -(-len(supplies.training) // size),
-            "topology_edges": len(supplies.everything.topology.col),
+            "topology_edges": supplies.everything.edges,
             "cache_rows": self._cache_rows,
         }
+
+    @property
+    def _spread(self) -> bool:
+        """Whether a rank has the edges of its own nodes alone."""
+        return self._settings.topology == "owner"
+
+    def _batches(self, ground: Ground, owner: torch.Tensor, group: Group) -> BatchSource:
+        """Batches and their samples; `owner [N]` is the rank that has a node."""
+        from sancus.sampling.batch_source import batch_source
+        from sancus.sampling.spread import spread_batches
+
+        sampler = build("sampler", SAMPLERS, self._settings.sampler)
+        if not self._spread:
+            return batch_source(sampler, ground, group)
+        return spread_batches(sampler, ground, group, owner)
 
     def _fill_cache(self, supplies: Supplies, seeds: torch.Tensor) -> None:
         """Keep the rows of other ranks that batches will read most; `seeds [t_i]` are the own ones."""
         import torch
 
+        from sancus.store.columns import Columns
         from sancus.store.kept_rows import Reads, rows_to_keep
 
         group = supplies.around.group
@@ -149,7 +166,8 @@ class MiniBatch(Schedule):
         cache = build("cache", CACHES, self._settings.feature_cache)
         everything, fanouts = supplies.everything, self._settings.fanouts(self._shape.layers)
         rate = self._settings.batch_size / max(1, len(supplies.training))
-        reads = Reads(everything.topology, seeds, rate, fanouts)
+        columns = Columns(everything.topology, group if self._spread else None)
+        reads = Reads(columns, seeds, rate, fanouts)
         rows = rows_to_keep(cache, reads, everything.owner != group.rank)
         supplies.store.keep(rows)
         self._cache_rows = group.all_gather(torch.tensor([len(rows)])).flatten().tolist()

@@ -259,3 +259,59 @@ def test_sparse_features_have_no_codec(tmp_path: Path) -> None:
     graph = awkward_graph(sparse=True)
     with pytest.raises(UserError, match="--feature-codec codes dense features, and these are sparse"):
         train(tmp_path, 2, "random", graph, batch_size=4, feature_codec="int8")
+
+
+SPREAD = ["neighbour", "neighbour:replace=true,by=weight", "labor", "labor:by=weight"]
+
+
+@pytest.mark.parametrize("sampler", SPREAD)
+def test_edges_at_their_owners_change_no_bit(sampler: str, tmp_path: Path) -> None:
+    """Owners draw what the rank would draw that asks: losses and weights are those of mapped edges."""
+    few = {"sampler": sampler, "batch_size": 4, "fanout": "3,2", "dropout": 0.2}
+    for model, graph, (how, ranks) in (
+        ("gcn", awkward_graph(weighted=True), ("random", 3)),
+        ("sage", awkward_graph(), ("with-empty-block", 3)),
+        ("gat", awkward_graph(), ("contiguous", 1)),
+    ):
+        mapped = train(tmp_path, ranks, how, graph, model=model, **few)
+        for cache in ("none", "vip:share=0.3"):
+            spread = train(
+                tmp_path, ranks, how, graph, model=model, **few, topology="owner", feature_cache=cache
+            )
+            assert spread[0]["losses"] == mapped[0]["losses"], f"{model} {cache}"
+            for key, tensor in mapped[0]["weights"].items():
+                assert torch.equal(spread[0]["weights"][key], tensor), key
+
+
+def test_bytes_of_requests_for_edges_are_a_hand_count(tmp_path: Path) -> None:
+    """Two hops with all neighbours: what is asked for are the rows of others' nodes next to own seeds."""
+    graph, ranks = awkward_graph(), 3
+    settings = {"model": "sage", "epochs": 2, "layers": 2, "topology": "owner", **ALL}
+    noted = train(tmp_path, ranks, "contiguous", graph, **settings)
+    part = build("partitioner", PARTITIONERS, "contiguous").assign(graph.adjacency, ranks)
+    degree = np.diff(graph.adjacency.indptr)
+    counts = 2 * ranks * (ranks - 1) * ranks * 8  # two hops: everyone tells everyone what it wants of each
+    asked = answered = 0
+    for rank in range(ranks):
+        seeds = np.flatnonzero(graph.train_mask & (part == rank))
+        near = np.union1d(seeds, graph.adjacency[seeds].indices)
+        others = near[part[near] != rank]
+        asked += len(others) * 4
+        answered += len(others) * 4 + int(degree[others].sum()) * (4 + 8)
+    assert noted[0]["records"][1]["topology_bytes"] == counts + asked + answered
+
+
+def test_subgraphs_need_all_edges_in_one_place(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match="--topology owner draws hop by hop, and sampler cluster takes subgraphs"
+    ):
+        train(
+            tmp_path,
+            2,
+            "random",
+            awkward_graph(),
+            batch_size=4,
+            fanout="all",
+            sampler="cluster",
+            topology="owner",
+        )

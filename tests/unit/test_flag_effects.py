@@ -141,6 +141,7 @@ EFFECTS: dict[str, list[Effect]] = {
         effect("cluster:parts=6", batch_size=4, fanout="all"),
         effect("saint", batch_size=4, fanout="all"),
     ],
+    "topology": [effect("owner", "topology", same=("losses", "wire"), batch_size=4, fanout="2")],
     "feature_codec": [effect("int4", "losses", "wire", same=("raw",), batch_size=4, fanout="2")],
     "feature_cache": [
         effect("vip:share=0.5", "wire", same=("losses",), batch_size=4, fanout="2"),
@@ -229,6 +230,7 @@ def observe(folder: Path, flags: dict[str, Any], seen: dict[str, Any]) -> dict[s
             "raw": column["raw_bytes"],
             "saved": column["saved_bytes"],
             "agreement": column["agreement_bytes"],
+            "topology": column["topology_bytes"],
             "parameter": column["parameter_bytes"],
             "raw_parameter": column["raw_parameter_bytes"],
             "evaluation": column["evaluation_bytes"],
