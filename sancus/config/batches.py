@@ -25,6 +25,7 @@ ONLY_BATCHES: dict[str, Any] = {
     "fanout": SamplingSettings.fanout,
     "sampler": SamplingSettings.sampler,
     "topology": "mapped",
+    "prefetch": SamplingSettings.prefetch,
     "feature_cache": NO_CACHE,
     "feature_codec": "fp32",
 }  # what leaves the full graph alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sancus.report.run_reader import number, section
-from sancus.report.units import count_text, share_text
+from sancus.report.units import count_text, seconds_text, share_text
 
 
 def batches(run: dict[str, Any]) -> list[tuple[str, str]]:
@@ -22,6 +22,10 @@ def batches(run: dict[str, Any]) -> list[tuple[str, str]]:
     if pulled is not None and pulled + cached:
         hits = cached / (pulled + cached)
         rows.append(("rows of other ranks", f"{_whole(pulled)} pulled an epoch; {_from_cache(hits)}"))
+    stages = [(name, number(mean.get(f"{name}_seconds"))) for name in ("draw", "pack", "stall")]
+    known = [f"{name} {seconds_text(spent)}" for name, spent in stages if spent is not None]
+    if known:
+        rows.append(("making batches", f"{', '.join(known)} an epoch"))
     return rows
 
 

@@ -38,6 +38,8 @@ class Ground:
 class BatchSource(Protocol):
     """Batches, and samples of the own part of each."""
 
+    collective: bool  # whether all ranks sample together
+
     def of_epoch(self, epoch: int) -> list[Batch]:
         """All batches of an epoch, the same on all ranks."""
         ...
@@ -49,6 +51,8 @@ class BatchSource(Protocol):
 
 class HopBatches:
     """Seeds in an order of the epoch, cut every so many; neighbours are drawn hop by hop."""
+
+    collective = False
 
     def __init__(self, sampler: Sampler, ground: Ground) -> None:
         self._sampler = sampler
@@ -86,6 +90,8 @@ class SubgraphSampler(abc.ABC):
 
 class SubgraphBatches:
     """The batches of a sampler of subgraphs."""
+
+    collective = False
 
     def __init__(self, sampler: SubgraphSampler, ground: Ground, group: Group) -> None:
         sampler.prepare(ground, group)

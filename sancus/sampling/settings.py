@@ -27,10 +27,14 @@ class SamplingSettings:
     """Rows of other ranks to keep: none, vip:share=0.1 (the likeliest to be read), degree:share=0.1."""
     feature_codec: str = "fp32"
     """Bits on the wire for features that are pulled: fp32, fp16, bf16, int8, int4, int2, int1 or auto."""
+    prefetch: int = 2
+    """Batches that are drawn, asked for and moved while an earlier one is trained; 0: none."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 0:
             raise UserError(f"--batch-size {self.batch_size}: must not be negative; 0 is the full graph")
+        if self.prefetch < 0:
+            raise UserError(f"--prefetch {self.prefetch}: must not be negative; 0 makes no batch ahead")
         self.fanouts(1)
 
     def fanouts(self, layers: int) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # lengths [t], sources [
 class SpreadBatches(HopBatches):
     """Seeds in an order of the epoch; each rank draws for the targets whose edges it has."""
 
+    collective = True
+
     def __init__(self, sampler: Sampler, ground: Ground, group: Group, owner: torch.Tensor) -> None:
         """`owner [N]` is the rank that has the row of each node; the others' rows are empty here."""
         super().__init__(sampler, ground)

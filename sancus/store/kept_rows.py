@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from sancus.store.columns import Columns
+from sancus.store.column_sums import Columns
 
 
 @dataclass(frozen=True, eq=False)

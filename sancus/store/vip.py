@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sancus.store.columns import Columns
+from sancus.store.column_sums import Columns
 from sancus.store.kept_rows import Reads, check_share
 
 

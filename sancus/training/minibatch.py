@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import torch
 
     from sancus.comm.group import Group
-    from sancus.sampling.base import Batch
     from sancus.sampling.batch import Surroundings
     from sancus.sampling.batch_source import BatchSource, Ground
     from sancus.sampling.gathered import GatheredTopology
     from sancus.store.features import FeatureStore
+    from sancus.training.batch_line import BatchLine, ReadyBatch
     from sancus.training.evaluation import Evaluation
 
 
@@ -41,7 +41,7 @@ class Supplies:
     """What the steps of a run draw on; made once, on every rank."""
 
     everything: GatheredTopology
-    batches: BatchSource
+    line: BatchLine
     store: FeatureStore
     around: Surroundings
     training: torch.Tensor  # [t] numbers of all training nodes, ascending
@@ -56,6 +56,9 @@ class MiniBatch(Schedule):
         Metric("input_rows", "", "rows of the features that samples read, over all ranks", "sum"),
         Metric("pulled_rows", "", "of these, rows that came from another rank", "sum"),
         Metric("cached_rows", "", "of these, rows of another rank that the cache had", "sum"),
+        Metric("draw_seconds", "s", "drawing batches and looking rows up, beside training; mean", "mean"),
+        Metric("pack_seconds", "s", "taking rows for others, and unpacking one's own; mean", "mean"),
+        Metric("stall_seconds", "s", "in which training waited for draws and packs; mean", "mean"),
     )
 
     def __init__(self, sampling: SamplingSettings, shape: ModelSettings, training: TrainingSettings) -> None:
@@ -83,6 +86,7 @@ class MiniBatch(Schedule):
         from sancus.sampling.gathered import gather_numbers, gather_topology
         from sancus.store.features import FeatureStore, Places
         from sancus.store.parcel import Coding
+        from sancus.training.batch_line import BatchLine
 
         site, group = work.site, work.step.group
         if site is None:
@@ -103,7 +107,9 @@ class MiniBatch(Schedule):
         ground = Ground(everything.topology, training, size, fanouts, site.seed, site.bench.dtype)
         supplies = self._supplies = Supplies(
             everything,
-            self._batches(ground, everything.owner, group),
+            BatchLine(
+                self._batches(ground, everything.owner, group), store, site.seed, self._settings.prefetch
+            ),
             store,
             Surroundings(group, site.bench.kernel, site.seed, shrinks, self._settings.fanout),
             training,
@@ -117,9 +123,10 @@ class MiniBatch(Schedule):
         self._figures = dict.fromkeys((metric.name for metric in self.measures), 0.0)
         work.neighbourhood.begin_epoch(epoch)
         loss = 0.0
-        for step, batch in enumerate(self._supplies.batches.of_epoch(epoch)):
-            work.step.group.clock.begin_step(step)
-            loss += self._step(batch, work) * batch.share
+        line = self._supplies.line
+        for ready in line.of_epoch(epoch):
+            loss += self._step(ready, work) * ready.batch.share
+        self._figures |= {f"{stage}_seconds": spent for stage, spent in vars(line.seconds).items()}
         return loss
 
     def figures(self) -> dict[str, float]:
@@ -157,7 +164,7 @@ class MiniBatch(Schedule):
         """Keep the rows of other ranks that batches will read most; `seeds [t_i]` are the own ones."""
         import torch
 
-        from sancus.store.columns import Columns
+        from sancus.store.column_sums import Columns
         from sancus.store.kept_rows import Reads, rows_to_keep
 
         group = supplies.around.group
@@ -172,31 +179,22 @@ class MiniBatch(Schedule):
         supplies.store.keep(rows)
         self._cache_rows = group.all_gather(torch.tensor([len(rows)])).flatten().tolist()
 
-    def _step(self, batch: Batch, work: Work) -> float:
+    def _step(self, ready: ReadyBatch, work: Work) -> float:
         """One update by the seeds of all ranks; this rank's share of their mean loss."""
-        from sancus.sampling.base import SampleKey
         from sancus.sampling.batch import SampledBatch
-        from sancus.store.features import Pull
-        from sancus.store.parcel import Step
 
         supplies = self._supplies
         assert supplies is not None
-        everything, group = supplies.everything, work.step.group
-        own = everything.owner[batch.seeds] == group.rank
-        seeds, weight = batch.seeds[own], None if batch.weight is None else batch.weight[own]
-        key = SampleKey(supplies.around.seed, group.clock.epoch, group.clock.step)
-        sampled = supplies.batches.sample(batch, seeds, key)
-        nodes = sampled.nodes
-        pull = Pull(supplies.store, nodes, Step(key.epoch, key.step))
-        pull.fetching.run()
-        neighbourhood = SampledBatch(sampled, everything.ids[nodes], pull.rows(), supplies.around)
+        everything, batch, sampled = supplies.everything, ready.batch, ready.sampled
+        seeds, weight = batch.seeds[ready.own], None if batch.weight is None else batch.weight[ready.own]
+        neighbourhood = SampledBatch(sampled, everything.ids[sampled.nodes], ready.rows, supplies.around)
         share = 1.0 if batch.weight is not None else batch.share
         task = work.task.restricted(everything.row[seeds], share, weight)
         self._figures["steps"] += 1
         self._figures["sampled_edges"] += sum(len(col) for _, col, _ in sampled.entries)
-        self._figures["input_rows"] += len(nodes)
-        self._figures["pulled_rows"] += pull.pulled_rows
-        self._figures["cached_rows"] += pull.cached_rows
+        self._figures["input_rows"] += len(sampled.nodes)
+        self._figures["pulled_rows"] += ready.pulled_rows
+        self._figures["cached_rows"] += ready.cached_rows
         return work.step.descend(neighbourhood, lambda logits: task.loss(neighbourhood.of_seeds(logits)))
 
 

@@ -315,3 +315,31 @@ def test_subgraphs_need_all_edges_in_one_place(tmp_path: Path) -> None:
             sampler="cluster",
             topology="owner",
         )
+
+
+def test_batches_that_are_made_ahead_change_no_bit(tmp_path: Path) -> None:
+    """However many, whoever has the edges, with and without a cache and a codec."""
+    few = {"model": "sage", "batch_size": 3, "fanout": "3,2", "dropout": 0.2, "feature_codec": "int8"}
+    graph = awkward_graph()
+    plain = train(tmp_path, 3, "with-empty-block", graph, **few, prefetch=0)
+    for ahead, others in ((1, {}), (2, {"topology": "owner"}), (9, {}), (4, {"feature_cache": "none"})):
+        made = train(tmp_path, 3, "with-empty-block", graph, **few, **others, prefetch=ahead)
+        assert made[0]["losses"] == plain[0]["losses"], f"{ahead} {others}"
+        for key, tensor in plain[0]["weights"].items():
+            assert torch.equal(made[0]["weights"][key], tensor), key
+        sizes = [[record["wire_bytes"] for record in run[0]["records"]] for run in (plain, made)]
+        assert sizes[0] == sizes[1]
+
+
+def test_a_sampler_that_fails_in_its_thread_is_an_error_of_the_rank(tmp_path: Path) -> None:
+    """It ends the run with its own words: nobody waits for a batch that never comes."""
+    settings = {"batch_size": 4, "fanout": "3,2", "sampler": f"{__name__}:Failing", "model": "sage"}
+    with pytest.raises(RuntimeError, match="no neighbours today"):
+        train(tmp_path, 2, "random", awkward_graph(), **settings)
+
+
+class Failing:
+    """A sampler that breaks."""
+
+    def sample(self, hops: Any, seeds: Any, fanouts: Any, keys: Any) -> Any:
+        raise RuntimeError("no neighbours today")

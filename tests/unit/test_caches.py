@@ -8,7 +8,7 @@ import torch
 from sancus.kernels.topology import Topology
 from sancus.plugins import build
 from sancus.store import CACHES
-from sancus.store.columns import Columns
+from sancus.store.column_sums import Columns
 from sancus.store.kept_rows import Cache, Reads, rows_to_keep
 from sancus.store.vip import Vip
 from tests.helpers.topologies import dense_of, topology
@@ -49,7 +49,7 @@ def test_a_row_that_no_batch_can_read_is_not_kept() -> None:
 
 def test_vip_is_the_probability_of_independent_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the formula, product by product; with all neighbours, reached nodes are certain."""
-    monkeypatch.setattr("sancus.store.columns._AT_ONCE", 1)  # row by row
+    monkeypatch.setattr("sancus.store.column_sums._AT_ONCE", 1)  # row by row
     for fanouts, rate in (((2, 3), 0.25), ((1,), 0.5), ((-1, 2), 1.0)):
         seen = reads(fanouts, rate)
         pattern = dense_of(topology(NODES, seed=3)) != 0

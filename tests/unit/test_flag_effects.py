@@ -162,6 +162,7 @@ ELSEWHERE = {
     "row_order": "shards: test_graphs_order, test_api",
     "backend": "the transport: test_transport, test_launchers",
     "broadcast": "changes no number: test_broadcast",
+    "prefetch": "changes no number: test_minibatch",
     "kernel": "changes no number: test_kernels",
     "schedule": "chosen by other flags: test_minibatch, test_schedules",
     **{item.name: "ranks that wait for nobody: test_async" for item in fields(AsyncSettings)},

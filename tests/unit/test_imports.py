@@ -38,7 +38,9 @@ BELOW = {
     "store": "errors kernels comm codecs",
     "sampling": "errors plugins kernels partitioners comm graphs exchange",
     "models": "errors plugins kernels",
-    "training": ("errors plugins metrics comm codecs graphs plans parameters exchange store sampling models"),
+    "training": (
+        "errors plugins kernels metrics comm codecs graphs plans parameters exchange store sampling models"
+    ),
     "trackers": "errors plugins metrics",
     "watch": "comm",
     "config": (

@@ -56,6 +56,7 @@ SMALL = {"batch_size": 4}
             "--feature-cache vip is for mini-batches; add --batch-size, or leave it out",
         ),
         (SMALL | {"feature_cache": "vips"}, "cache 'vips' does not exist; choose from degree, vip"),
+        (SMALL | {"prefetch": -1}, "--prefetch -1: must not be negative; 0 makes no batch ahead"),
         ({"topology": "owner"}, "--topology owner is for mini-batches; add --batch-size"),
         ({"feature_codec": "int8"}, "--feature-codec int8 is for mini-batches; add --batch-size"),
         ({"schedule": "minibatch"}, "--schedule minibatch needs --batch-size"),
