@@ -39,6 +39,7 @@ from sancus.advise.overhead import pipeline_agreement
 from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
 from sancus.codecs.base import Codec
+from sancus.comm.header import PLAIN_HEADER
 from sancus.comm.ledger import DIRECTIONS, Direction
 from sancus.config.settings import Config
 from sancus.errors import UserError
@@ -48,6 +49,7 @@ from sancus.graphs.row_order import chunks_of
 from sancus.models.build import find_model
 from sancus.models.contract import traits_of
 from sancus.models.trace import Piece, trace
+from sancus.parameters import EXACT
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.quality import payload_matrix
 from sancus.plans import AUTO, plan_for
@@ -58,7 +60,7 @@ from sancus.shards.partition import assign_nodes
 from sancus.staleness import POLICIES
 from sancus.staleness.base import Policy
 from sancus.training.parameter_sync import make_parameter_codec
-from sancus.training.stages import Stages, split_evenly
+from sancus.training.stages import Stages, split_evenly, with_first
 
 CHUNK_SECONDS = 1e-4  # a chunk in a layer, one way, beside its products: calls of Python and torch
 MOST_CHUNKS = 8  # a rank, of those that are tried
@@ -108,8 +110,11 @@ def estimate_pipeline(graph: Graph, config: Config, ranks: int, machine: Machine
     between = _boundary_bytes(cut.rows, split, build("codec", CODECS, config.pipeline.boundary_codec), dtype)
     streams, messages, used = _streams(cut, pieces, config, dtype)
     stages = [_stage(pieces[part], graph, config, machine) for part in split.segments]
-    shapes = [_shapes(pieces[part], graph, config) for part in split.segments]
+    shapes = [_shapes(pieces[part], graph, config, split.shared) for part in split.segments]
+    everywhere = make_parameter_codec(EXACT)  # what all stages have is summed over them, in full
+    shared = _shapes((), graph, config, split.shared) if layout.stages > 1 else []
     coding = make_parameter_codec(config.training.parameter_codec)
+    over_stages = everywhere.collectives(shared) if shared else 0
     parts = layout.parts
     summed = [coding.wire_bytes(some, parts, dtype.itemsize) if parts > 1 else 0 for some in shapes]
     policies: dict[Direction, Policy] = {
@@ -134,8 +139,8 @@ def estimate_pipeline(graph: Graph, config: Config, ranks: int, machine: Machine
         _memory(graph, config, cut, stages, split, dtype),
         seconds[0],
         seconds[1],
-        float(sum(summed)),
-        agreed,
+        float(sum(summed) + parts * everywhere.wire_bytes(shared, layout.stages, dtype.itemsize)),
+        agreed + parts * layout.stages * (layout.stages - 1) * over_stages * PLAIN_HEADER,
         Staged(layout.stages, layout.parts, chunks, between),
     )
 
@@ -184,7 +189,8 @@ def cut_model(graph: Graph, config: Config, stages: int) -> tuple[list[Piece], S
     """The segments of the model, and which of them each stage has."""
     facts = {"features": graph.feature_count, "classes": graph.classes}
     pieces = trace(make_module(config, facts, config.model), graph.feature_count)
-    return pieces, split_evenly(pieces, stages)
+    split = split_evenly(pieces, stages)
+    return pieces, with_first(split, pieces) if config.pipeline.recompute_first else split
 
 
 def _candidates(config: Config, ranks: int) -> Iterator[Config]:
@@ -251,11 +257,13 @@ def _reads(pieces: Sequence[Piece]) -> Iterator[tuple[int, int, bool]]:
             yield layer, width, constant
 
 
-def _shapes(pieces: Sequence[Piece], graph: Graph, config: Config) -> list[tuple[int, ...]]:
-    """The shapes of the parameters that some segments use."""
+def _shapes(
+    pieces: Sequence[Piece], graph: Graph, config: Config, shared: frozenset[str] = frozenset()
+) -> list[tuple[int, ...]]:
+    """The shapes of the parameters that some segments use, and of those that all stages have."""
     facts = {"features": graph.feature_count, "classes": graph.classes}
     named = dict(make_module(config, facts, config.model).named_parameters())
-    used = frozenset().union(*(piece.parameters for piece in pieces))
+    used = shared.union(*(piece.parameters for piece in pieces))
     return [tuple(parameter.shape) for name, parameter in named.items() if name in used]
 
 
@@ -301,12 +309,13 @@ def _memory(
     arriving = max((float(sum(cut.crossing).sum(axis=1).max()) if cut.crossing else 0.0), 0.0)  # type: ignore[union-attr]
     most = max(stages, key=lambda stage: stage.columns + stage.values)
     widest = max((sum(columns) for columns in split.columns[:-1]), default=0)
-    feedback = config.training.parameter_codec != "fp32"
+    feedback = config.training.parameter_codec != EXACT
+    inside = 1 + ACTIVATION_COPIES / chunks if config.pipeline.recompute else ACTIVATION_COPIES
     return {
         "runtime": RUNTIME,
         "graph": float(ENTRY_BYTES * cut.entries.max()),
         "features": feature_bytes(graph, dtype.itemsize) * rows / graph.nodes,
-        "activations": ACTIVATION_COPIES * rows * most.columns * dtype.itemsize,
+        "activations": inside * rows * most.columns * dtype.itemsize,
         "payloads": 2.0 * rows * widest * dtype.itemsize,
         "history": (rows + arriving) * most.columns * dtype.itemsize if chunks > 1 else 0.0,
         "optimiser": float((OPTIMISER_COPIES + feedback) * most.values * dtype.itemsize),

@@ -34,6 +34,7 @@ class ChunkTable:
         self.history = history
         self.now: torch.Tensor | None = None  # [M, f], from the first use in an epoch to its end
         self.gradient: torch.Tensor | None = None  # [M, f], likewise
+        self.before: dict[int, torch.Tensor] = {}  # what a chunk's columns were before it came, if it is kept
         self.given: dict[int, torch.Tensor] = {}  # of stale gradients: what each chunk's rows gave last
 
     @property
@@ -54,17 +55,20 @@ class ChunkTables:
         *,
         every: int = 1,
         stale_gradients: bool = False,
+        recompute: bool = False,
     ) -> None:
         """`every`: history is that of the last epoch whose number is a multiple of it; `cut` is of `whole`.
 
         `stale_gradients`: rows whose turn has not come on the way back give the gradients of the epoch
-        before, instead of none.
+        before, instead of none. `recompute`: what columns were before a chunk came is kept until it leaves.
         """
         self.whole = whole
         self.cut = cut
         self.stale_gradients = stale_gradients
         self.noises = [Noise(whole.nodes[rows], whole.mover, seed) for rows in cut.rows]
         self.filled = cut.chunks == 1  # whether histories have begun; a single chunk needs none
+        self.again = False  # whether the chunk at hand was there before in this epoch, and left its columns
+        self._recompute = recompute
         self._every = every
         self._keep = True  # whether the rows of this epoch become history
         self._movers = [mover_over(whole.mover, plan) for plan in cut.plans]
@@ -76,6 +80,14 @@ class ChunkTables:
         self._keep = (epoch + 1) % self._every == 0
         for table in self._tables.values():
             table.now = table.gradient = None
+            table.before = {}
+
+    def leave(self, chunk: int) -> None:
+        """All columns are again what they were before a chunk came; nobody will compute it once more."""
+        for table in self._tables.values():
+            if chunk in table.before:
+                assert table.now is not None, "the chunk has come"
+                table.now[self.cut.columns[chunk]] = table.before.pop(chunk)
 
     def remember(self, h: Rowlike, layer: int, *, zeros: bool = False) -> None:
         """All own rows `[n_i, f]` of a layer's input are its history, or as many zeros; all ranks call it."""
@@ -97,6 +109,10 @@ class ChunkTables:
         if table.now is None:
             table.now = self._before(table, layer, share, rows)
         columns = self.cut.columns[chunk]
+        if self.again:
+            return table.now
+        if self._recompute:
+            table.before[chunk] = table.now[columns].clone()
         fresh = self._columns_of(chunk, layer, rows, dropped)
         used = torch.cat([dropped, fresh[len(rows) :]]) if share else fresh
         if share and self.cut.picks_rows and self.whole.group.size > 1:  # all ranks alike: ids cross at first
@@ -110,7 +126,7 @@ class ChunkTables:
     def give(self, layer: int, chunk: int, given: torch.Tensor) -> torch.Tensor:
         """Gradients `given [u, f]` of what a chunk's rows took; that of the chunk's own rows `[n_ik, f]`."""
         table = self._tables[layer]
-        gradient = self._gradient(table, given)
+        gradient = gradient_of(self, table, given)
         before = table.given.pop(chunk, None)
         gradient.index_add_(0, self.selection(chunk).columns, given if before is None else given - before)
         if self.stale_gradients:
@@ -122,7 +138,7 @@ class ChunkTables:
         if self.stale_gradients:
             taken = self.selection(chunk).matrix.transposed.multiply(gradient)
             return self.give(layer, chunk, taken)
-        total = self._gradient(self._tables[layer], gradient)
+        total = gradient_of(self, self._tables[layer], gradient)
         self.cut.matrices[chunk].transposed.accumulate(gradient, total)
         return self._returned(layer, chunk, total)
 
@@ -170,7 +186,7 @@ class ChunkTables:
             assert self.cut.chunks == 1, "histories are filled before the first epoch"
             return like.new_empty(self.cut.width, like.shape[1])
         if not share:
-            return table.history if self._keep else table.history.clone()
+            return table.history if self._keep and not self._recompute else table.history.clone()
         if self.cut.picks_rows:
             return drop_dense(table.history, share, self.nodes, self.noises[0].key(layer))
         now = table.history.clone()
@@ -178,17 +194,6 @@ class ChunkTables:
             own = self.cut.own_columns(chunk)
             now[own] = drop_dense(now[own], share, noise.nodes, noise.key(layer))
         return now
-
-    def _gradient(self, table: ChunkTable, like: torch.Tensor) -> torch.Tensor:
-        """Where gradients add up in this epoch: from zero, or from what rows gave in the epoch before.
-
-        In the order of chunks, not in that of the last epoch, which a resumed run does not know.
-        """
-        if table.gradient is None:
-            table.gradient = like.new_zeros(self.cut.width, like.shape[1])
-            for chunk in sorted(table.given):
-                table.gradient.index_add_(0, self.selection(chunk).columns, table.given[chunk])
-        return table.gradient
 
     def _returned(self, layer: int, chunk: int, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of a chunk's own rows, with what other ranks send for them, who get theirs."""
@@ -206,6 +211,18 @@ class ChunkTables:
         columns = self.cut.columns[chunk]
         missing = columns.stop - columns.start - len(found)  # of a policy that sends nothing
         return torch.cat([rows, found[len(rows) :], rows.new_zeros(missing, rows.shape[1])])
+
+
+def gradient_of(tables: ChunkTables, table: ChunkTable, like: torch.Tensor) -> torch.Tensor:
+    """Where gradients add up in this epoch: from zero, or from what rows gave in the epoch before.
+
+    In the order of chunks, not in that of the last epoch, which a resumed run does not know.
+    """
+    if table.gradient is None:
+        table.gradient = like.new_zeros(tables.cut.width, like.shape[1])
+        for chunk in sorted(table.given):
+            table.gradient.index_add_(0, tables.selection(chunk).columns, table.given[chunk])
+    return table.gradient
 
 
 def stream_of(layer: int, chunk: int, chunks: int) -> int:

@@ -27,6 +27,7 @@ class Piece:
     layers: frozenset[int]  # the numbers under which it looks at neighbours
     columns: tuple[int, ...]  # of the tensors that it hands on
     parameters: frozenset[str]  # that it uses, by name
+    passes: frozenset[int]  # places in what it hands on of tensors that it was given, at the same place
     reads: Mapping[
         int, tuple[int, bool]
     ]  # of each layer: columns of what it sums, and whether that is the input
@@ -119,6 +120,7 @@ def trace(model: nn.Module, features: int) -> list[Piece]:
                     frozenset(graph.layers),
                     tuple(h.shape[1] for h in tensors),
                     _used(tensors, named),
+                    frozenset(i for i, (a, b) in enumerate(zip(state, given, strict=False)) if a is b),
                     graph.reads,
                 )
             )

@@ -82,6 +82,11 @@ class Pipeline(Schedule):
         own = self._model.partition(":")[0] not in MODELS
         if own:
             _check_segments(self._model)
+        elif self.settings.recompute_first and not _carries_its_first(self._model):
+            raise UserError(
+                f"--recompute-first: no tensor that the first segment of {self._model} makes goes through "
+                "all layers as it is; leave it out, or choose --model gcnii"
+            )
         elif stages > shape.layers:
             raise UserError(
                 f"--stages {stages}: the model has {shape.layers} graph layers, and a stage needs at least "
@@ -166,6 +171,13 @@ class Pipeline(Schedule):
         """Stages, chunks and what crosses."""
         assert self._stage is not None
         return self._stage.describe()
+
+
+def _carries_its_first(model: str) -> bool:
+    """Whether a model of ours hands on what its first segment made, beside what the last one did."""
+    from sancus.models.build import find_model
+
+    return getattr(find_model(model), "carries", 1) == 2
 
 
 def _check_segments(model: str) -> None:

@@ -28,6 +28,12 @@ class PipelineSettings:
     """Rows of chunks before they were ever computed: those of an exact pass, or zeros."""
     stale_gradients: bool = False
     """Chunks not yet there give the gradients of the epoch before; else none, which is exact."""
+    balance: Literal["even", "cost"] = field(default="even", metadata=FREE)
+    """Stages of equally many layers, or of about equal cost, measured before the first epoch."""
+    recompute: bool = field(default=False, metadata=FREE)
+    """Forget what is inside a chunk until its gradients come back, and compute it again."""
+    recompute_first: bool = field(default=False, metadata=FREE)
+    """Compute on every stage what only the first segment makes (h⁰ of gcnii), instead of handing it on."""
     boundary_codec: str = "fp32"
     """Bits on the wire between stages."""
 

@@ -20,19 +20,20 @@ from sancus.exchange.chunk_graph import ChunkGraph, Recorder
 from sancus.exchange.chunk_tables import ChunkTables
 from sancus.exchange.encoding import Encoder
 from sancus.exchange.full_graph import FullGraph
-from sancus.exchange.health import Health
 from sancus.models.contract import Segment, State
 from sancus.models.neighbourhood import Neighbourhood
-from sancus.models.trace import trace
+from sancus.models.trace import Piece, trace
 from sancus.plans import changes
 from sancus.plans.chunked import cut_operator, stale_share
 from sancus.plans.halo import Halo
+from sancus.training.balance import measured_costs
 from sancus.training.evaluation import Evaluation
+from sancus.training.first_segment import handed_on, joined, sum_shared
 from sancus.training.parameter_sync import check_gradients
 from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.schedule import Work
 from sancus.training.stage_link import StageLink
-from sancus.training.stages import split_evenly
+from sancus.training.stages import Stages, split_by_cost, split_evenly, with_first
 from sancus.training.timeline import Timeline, bubble_formula
 
 Tensors = list[torch.Tensor]  # rows [·, f] of one chunk, or of all
@@ -52,12 +53,18 @@ class Stage:
         pieces = trace(model, site.shard.manifest["graph"]["features"])
         self._work = work
         self._settings = settings
-        self.split = split_evenly(pieces, work.mesh.layout.stages)
+        self.split, self.seconds = cut_in_stages(work, settings, pieces)
+        self.health = work.step.health  # of all ranks
         sizes = site.shard.chunk_sizes
         make_plan = partial(Halo, bench=site.bench) if send_rows else site.make_plan
         cut = cut_operator(site.operator, sizes, make_plan, site.bench)
         self.tables = ChunkTables(
-            whole, cut, site.seed, every=settings.history_every, stale_gradients=settings.stale_gradients
+            whole,
+            cut,
+            site.seed,
+            every=settings.history_every,
+            stale_gradients=settings.stale_gradients,
+            recompute=settings.recompute,
         )
         self.graph = ChunkGraph(self.tables)
         encoder = Encoder(site.make_codec(settings.boundary_codec), seed=site.seed)
@@ -65,25 +72,17 @@ class Stage:
         self.link = StageLink(work.mesh.group("stages"), self.split.columns, encoder, like)
         self.evaluation = StageEvaluation(work.evaluation.exchange, work.evaluation.task, self)
         self._rows = [rows.stop - rows.start for rows in cut.rows]
+        self.chunks = len(self._rows)  # `K`
         self._tasks = [
             work.task.restricted(torch.arange(rows.start, rows.stop, device=like.device)) for rows in cut.rows
         ]
+        self._random: dict[int, torch.Tensor] = {}  # the state of torch's generator as each chunk came
         self._entries = cut.entries()
         self.timeline = Timeline(whole.group.stopwatch.now)
         self._stale_share = 0.0
         self._age = 0
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and self.owns(name))
-
-    @property
-    def chunks(self) -> int:
-        """`K`."""
-        return len(self._rows)
-
-    @property
-    def health(self) -> Health:
-        """Of all ranks."""
-        return self._work.step.health
 
     def owns(self, name: str) -> bool:
         """Whether the stage has a parameter or buffer."""
@@ -102,11 +101,6 @@ class Stage:
         layers = self.split.layers[self.link.stage]
         mine = {name: value for name, value in state.items() if int(name.partition("/")[0]) in layers}
         self.tables.restore(mine)
-
-    def segments(self, model: nn.Module) -> list[Segment]:
-        """Those of the stage."""
-        every: Sequence[Segment] = model.segments()  # type: ignore[operator]
-        return list(every[self.split.segments[self.link.stage]])
 
     def train_epoch(self, epoch: int, order: Sequence[int]) -> float:
         """All chunks forward in this order, back in the reverse one, one update; this rank's loss."""
@@ -129,7 +123,7 @@ class Stage:
             work.step.check_loss(loss)
         self._backward(order[::-1], came, gone)
         link.finish()
-        self._agree_on_health()
+        self._agree()
         self.timeline.end()
         work.step.move()
         return loss
@@ -140,35 +134,59 @@ class Stage:
         came: dict[int, Tensors] = {}
         gone: dict[int, Tensors] = {}
         total = 0.0
-        segments = self.segments(work.step.model)
         for chunk in order:
-            self.graph.enter(chunk)
             waiting = timeline.at("wait", "forward", chunk)
             came[chunk] = [] if link.first else link.receive("forward", chunk, waiting)
             for rows in came[chunk]:
                 rows.requires_grad_()
+            self._random[chunk] = torch.get_rng_state()
             with timeline.at("work", "forward", chunk), work.step.group.stopwatch.at("dense"):
-                made = run(segments, tuple(came[chunk]) or (self.graph.input,), self.graph)
-                if link.last:
-                    made = [self._tasks[chunk].loss(made[0])]
-                    total += made[0].item()
+                made = self._made(chunk, came[chunk], gradients=not self._settings.recompute)
+                total += made[0].item() if link.last else 0.0
             if not link.last:
                 with timeline.at("send", "forward", chunk):
                     link.send("forward", chunk, made, self.health)
-            gone[chunk] = made
+            gone[chunk] = [] if self._settings.recompute else made
         return came, gone, total
+
+    def _made(self, chunk: int, came: Tensors, *, gradients: bool) -> Tensors:
+        """What the stage makes of a chunk, or the loss of it."""
+        self.graph.enter(chunk)
+        model = self._work.step.model
+        with torch.set_grad_enabled(gradients):
+            made = self._through(model, came, self.graph)
+            return [self._tasks[chunk].loss(made[0])] if self.link.last else made
+
+    def _made_again(self, chunk: int, came: Tensors) -> Tensors:
+        """The same as in the forward pass, with gradients: all that it reads is as it was then."""
+        self.tables.again = True
+        try:
+            with torch.random.fork_rng():
+                torch.set_rng_state(self._random[chunk])
+                return self._made(chunk, came, gradients=True)
+        finally:
+            self.tables.again = False
+
+    def _through(self, model: nn.Module, came: Tensors, graph: Neighbourhood) -> Tensors:
+        """Through all segments of the stage; what it hands on, or logits."""
+        every: Sequence[Segment] = model.segments()  # type: ignore[operator]
+        state: State = (graph.input,) if self.link.first else joined(self.split, came, every[0], graph)
+        made = run(every[self.split.segments[self.link.stage]], state, graph)
+        return made if self.link.last else handed_on(self.split, made)
 
     def _backward(self, order: Sequence[int], came: dict[int, Tensors], gone: dict[int, Tensors]) -> None:
         """Gradients of what came, from those of what was made of it."""
         link, timeline, stopwatch = self.link, self.timeline, self._work.step.group.stopwatch
         for chunk in order:
-            made = gone.pop(chunk)
             waiting = timeline.at("wait", "backward", chunk)
-            given = [torch.ones_like(made[0])] if link.last else link.receive("backward", chunk, waiting)
-            pairs = [(h, gradient) for h, gradient in zip(made, given, strict=True) if h.requires_grad]
+            given = [] if link.last else link.receive("backward", chunk, waiting)
             with timeline.at("work", "backward", chunk), stopwatch.at("dense"):
+                made = gone.pop(chunk) or self._made_again(chunk, came[chunk])
+                given = given or [torch.ones_like(made[0])]
+                pairs = [(h, gradient) for h, gradient in zip(made, given, strict=True) if h.requires_grad]
                 if pairs:
                     torch.autograd.backward([h for h, _ in pairs], [gradient for _, gradient in pairs])
+                self.tables.leave(chunk)
             rows = came.pop(chunk)
             if not link.first:
                 gradients = [h.grad if h.grad is not None else torch.zeros_like(h) for h in rows]
@@ -187,21 +205,24 @@ class Stage:
     def whole_pass(self, model: nn.Module, graph: Neighbourhood, whole: Any) -> torch.Tensor | None:
         """All own rows through the stage, in full precision; logits `[n_i, C]` on the last stage."""
         link = self.link
-        came = () if link.first else tuple(link.take_over(len(whole.nodes)))
-        made = run(self.segments(model), came or (whole.input,), graph)
+        made = self._through(model, [] if link.first else link.take_over(len(whole.nodes)), graph)
         if link.last:
             return made[0]
         link.pass_on(made)
         return None
 
-    def _agree_on_health(self) -> None:
-        """All ranks stop together before any weight has moved, where one met a number that is not finite."""
+    def _agree(self) -> None:
+        """All ranks stop together where one met a number that is not finite; else stages sum what they share.
+
+        Before any weight has moved.
+        """
         mesh, device = self._work.mesh, self.tables.whole.nodes.device
         if not self.link.tainted:
             check_gradients(self._work.step.model, mesh.group("replicas"), self.health)
         bad = torch.tensor([self.health.bad], dtype=torch.uint8, device=device)
         if bool(mesh.group("all").all_gather(bad).any()):
             self.health.stop("", device)
+        sum_shared(self.split, self._work.step.model, mesh.group("stages"))
 
     def figures(self) -> dict[str, float]:
         """Of the last epoch."""
@@ -223,6 +244,7 @@ class Stage:
             "chunks": self.chunks,
             "segments": [[part.start, part.stop] for part in self.split.segments],
             "boundary_columns": [list(columns) for columns in self.split.columns[:-1]],
+            **({"segment_seconds": self.seconds} if self.seconds else {}),
             "bubble_formula": bubble_formula(layout.stages, self.chunks),
             "timeline": gather_json(mesh.group("all"), self.timeline.to_plain(), device),
         }
@@ -245,6 +267,20 @@ class StageEvaluation(Evaluation):
                 like = link.like
                 logits = like.new_empty(len(exchange.nodes), classes)
             return link.share_last(logits.contiguous())
+
+
+def cut_in_stages(
+    work: Work, settings: PipelineSettings, pieces: Sequence[Piece]
+) -> tuple[Stages, list[float]]:
+    """Which segments each stage has; and the seconds of every segment, where they were measured."""
+    count, seconds, model = work.mesh.layout.stages, [], work.step.model
+    if settings.balance == "cost" and count > 1:
+        segments: Sequence[Segment] = model.segments()  # type: ignore[operator]
+        seconds = measured_costs(model, segments, work.neighbourhood, work.mesh.group("all"))
+        split = split_by_cost(pieces, count, seconds)
+    else:
+        split = split_evenly(pieces, count)
+    return (with_first(split, pieces) if settings.recompute_first else split), seconds
 
 
 def run(segments: Sequence[Segment], state: State, graph: Neighbourhood) -> Tensors:

@@ -100,6 +100,19 @@ def test_a_hybrid_has_plans_policies_and_codecs_inside_and_a_codec_between(tmp_p
     assert [line["boundary_bytes"] for line in lines(out)] == [an_epoch] * EPOCHS
 
 
+@pytest.mark.slow
+def test_the_second_tensor_of_gcnii_need_not_be_handed_on(tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    flags = (*COMMON, "--model", "gcnii", "--epochs", str(EPOCHS))
+    again = ("--recompute-first", "--recompute", "--balance", "cost")
+    done = run("train", *flags, *again, "--out", sent, launcher="local", ranks=2)
+    assert done.code == 0, done
+    an_epoch = 2 * NODES * HIDDEN * 8
+    assert [line["boundary_bytes"] for line in lines(sent)] == [an_epoch] * EPOCHS
+    seconds = json.loads((sent / "run.json").read_text())["schedule"]["segment_seconds"]
+    assert len(seconds) == LAYERS + 2 and all(value > 0 for value in seconds)
+
+
 REFUSED = {
     "stages-above-layers": ({"stages": 8}, 8, "--stages 8: the model has 4 graph layers"),
     "stages-that-divide-nothing": ({"stages": 3}, 4, "--stages 3: does not divide the number of ranks, 4"),
@@ -108,6 +121,11 @@ REFUSED = {
     "jumping": ({"jumping": "cat"}, 2, "--jumping cat: the rows of all layers would be handed"),
     "labels": ({"label_rate": 0.5}, 2, "--label-rate: labels are drawn for a pass of all rows"),
     "average": ({"parameters": "average"}, 2, "--parameters average: stages sum gradients"),
+    "first": (
+        {"recompute_first": True, "model": "resgcn+"},
+        2,
+        "--recompute-first: no tensor that",
+    ),
     "clip": ({"clip": 1.0}, 2, "--clip is of the gradients of all rows"),
     "order": ({"order": "transform-first"}, 2, "--order transform-first: chunks are summed before"),
 }

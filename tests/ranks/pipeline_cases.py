@@ -67,6 +67,11 @@ def cases() -> list[Case]:
         Case("published", "gcn", flags={"reuse_input": False, "skip_input_gradient": False}),
         Case("inductive", "sage", flags={"inductive": True}),
         Case("multilabel", "gcn", graph={"multilabel": True}, flags={"class_weights": "balanced"}),
+        Case("recomputed", "gat", flags=noisy | {"recompute": True, "history_every": 2}),
+        Case("recomputed-linear", "gcn", flags={"recompute": True, "stale_gradients": True}),
+        Case("first-recomputed", "gcnii", flags=noisy | {"recompute_first": True}),
+        Case("all-recomputed", "gcnii", flags=noisy | {"recompute_first": True, "recompute": True}),
+        Case("by-cost", "resgcn+", flags={"balance": "cost"}),
         Case("empty-block", "gcn", partitioner="with-empty-block", flags={"plan": "halo"}),
     ]
     return found
@@ -89,7 +94,7 @@ def train_case(group: Group, case: Case, folder: str, stages: int, **flags: Any)
         named = trainer.model.named_parameters()
         seen.append({name: p.grad.clone() for name, p in named if p.requires_grad and p.grad is not None})
 
-    note_health = Stage._agree_on_health
+    note_health = Stage._agree
 
     def noted(stage: Stage) -> None:
         note_health(stage)
@@ -99,7 +104,7 @@ def train_case(group: Group, case: Case, folder: str, stages: int, **flags: Any)
 
     sync = trainer._work.step.sync
     records, logits = [], []
-    with mock.patch.object(Stage, "_agree_on_health", noted):
+    with mock.patch.object(Stage, "_agree", noted):
         for record in trainer.epochs():
             trainer._work.step.sync = sync
             records.append(record)

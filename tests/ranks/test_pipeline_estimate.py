@@ -35,6 +35,7 @@ def config_of(preset: str, **flags: Any) -> Config:
 
 CASES = {
     "gcnii": (config_of("gnnpipe", model="gcnii"), 3),
+    "gcnii, first again": (config_of("gnnpipe:2", model="gcnii", recompute_first=True), 4),
     "int8 between": (config_of("gnnpipe", model="resgcn+", boundary_codec="int8"), 2),
     "hybrid": (config_of("gnnpipe:2", model="gcn"), 4),
     "hybrid of sums": (config_of("gnnpipe:2", model="gcn", dropout=0.0), 4),

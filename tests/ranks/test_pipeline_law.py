@@ -76,7 +76,8 @@ def assert_equal(found: list[dict[str, Any]], expected: dict[str, Any], case: Ca
         compare(gradients, expected["gradients"][epoch])
     compare({name: value for rank in found for name, value in rank["weights"].items()}, expected["weights"])
     names = [set(parts[0]["weights"]) for parts in by_stage(found).values()]
-    assert sum(map(len, names)) == len(expected["weights"]), "every weight is of one stage"
+    several = sum(map(len, names)) > len(expected["weights"])
+    assert several == bool(case.flags.get("recompute_first")), "every weight is of one stage"
 
 
 def compare(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -90,3 +91,16 @@ def by_stage(found: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     for rank in found:
         stages[rank["place"].stage].append(rank)
     return stages
+
+
+@pytest.mark.parametrize(
+    "name", ["gat-noisy", "sage-noisy", "gcnii-noisy", "fixed", "stale-gradients", "one-chunk"]
+)
+def test_what_is_computed_again_is_the_same_bit_for_bit(alone: Notes, name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    folder = str(shards_of(case.make_graph(), case.partitioner, 1, tmp_path, case.chunks))
+    again = train_case(Group(Alone()), case, folder, 1, recompute=True)
+    for epoch in range(EPOCHS):
+        assert again["records"][epoch]["loss"] == alone[name]["records"][epoch]["loss"]
+        for weight, gradient in alone[name]["gradients"][epoch].items():
+            assert torch.equal(again["gradients"][epoch][weight], gradient), weight

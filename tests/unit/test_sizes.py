@@ -25,6 +25,7 @@ RECORDS = {
     "FactorSettings": SETTINGS,
     "TrainingSettings": SETTINGS,
     "ModelSettings": SETTINGS,
+    "PipelineSettings": SETTINGS,
     "Synthetic": "a plug-in: each field is a setting that a user may type",
     "View": "what a policy may know, so that a policy is a function of one argument",
     "Status": FIGURES,
