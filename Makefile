@@ -93,7 +93,7 @@ faults: setup  ## every fault, with full counts (up to an hour); the table goes 
 
 # Needs root, iproute2, slurm-wlm and munge; what lacks is skipped, and the list at the end says so.
 clusters: setup  ## jobs on several hosts: network namespaces, and a Slurm that the tests start and end
-	SANCUS_CLUSTERS=1 $(BIN)/python -m pytest tests/launch/test_jobs.py $(PYTEST_ARGS)
+	SANCUS_CLUSTERS=1 $(BIN)/python -m pytest tests/launch/test_jobs.py tests/launch/test_slurm.py $(PYTEST_ARGS)
 
 # The same counts every time; a violation ends it with the moves that lead there.
 protocol: setup  ## every order of things between 2 and 3 ranks; the counts go into docs/protocol.md

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,14 +63,24 @@ def detect(env: Mapping[str, str]) -> World | None:
         return World(rank, size, local_rank, int_of(env, "OMPI_COMM_WORLD_LOCAL_SIZE", size), "mpiexec")
     if "PMI_RANK" in env:
         rank, size = _rank_and_size(env, "PMI_RANK", "PMI_SIZE")
+        if "MPI_LOCALRANKID" not in env and int_of(env, "SLURM_PROCID", -1) == rank:  # srun --mpi=pmi2
+            return World(rank, size, *_of_node(env, rank, size), "mpiexec")
         local_rank = int_of(env, "MPI_LOCALRANKID", rank)
         return World(rank, size, local_rank, int_of(env, "MPI_LOCALNRANKS", size), "mpiexec")
     if "SLURM_STEP_NUM_TASKS" in env:
         rank, size = _rank_and_size(env, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
-        local = env.get("SLURM_STEP_TASKS_PER_NODE", str(size)).split("(")[0].split(",")[0]
-        local_size = int(local) if local.isdigit() else size
-        return World(rank, size, int_of(env, "SLURM_LOCALID", rank), local_size, "srun")
+        return World(rank, size, *_of_node(env, rank, size), "srun")
     return None
+
+
+def _of_node(env: Mapping[str, str], rank: int, size: int) -> tuple[int, int]:
+    """This rank's number on its node of Slurm, and how many are there: `2(x3),1` is 2, 2, 2 and 1 a node."""
+    tasks = list[int]()
+    for item in env.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        if match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", item):
+            tasks += [int(match[1])] * int(match[2] or 1)
+    node = int_of(env, "SLURM_NODEID", 0)
+    return int_of(env, "SLURM_LOCALID", rank), tasks[node] if node < len(tasks) else size
 
 
 def check_ranks(flag: int | None, world: World | None) -> int:

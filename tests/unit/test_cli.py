@@ -351,6 +351,28 @@ def test_a_launcher_overrules_the_ranks_of_a_file(earlier: Path, monkeypatch: py
             },
             World(2, 4, 0, 2, "srun"),
         ),
+        (
+            {
+                "SLURM_PROCID": "6",
+                "SLURM_STEP_NUM_TASKS": "7",
+                "SLURM_LOCALID": "0",
+                "SLURM_NODEID": "3",
+                "SLURM_STEP_TASKS_PER_NODE": "2(x3),1",
+            },
+            World(6, 7, 0, 1, "srun"),
+        ),
+        (  # srun --mpi=pmi2
+            {
+                "PMI_RANK": "3",
+                "PMI_SIZE": "4",
+                "SLURM_PROCID": "3",
+                "SLURM_STEP_NUM_TASKS": "4",
+                "SLURM_LOCALID": "1",
+                "SLURM_NODEID": "1",
+                "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+            },
+            World(3, 4, 1, 2, "mpiexec"),
+        ),
         ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4"}, None),  # a batch script, not a step of srun
     ],
 )
