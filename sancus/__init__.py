@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sancus.api import load as load
     from sancus.api import make_exchange as make_exchange
     from sancus.api import make_task as make_task
+    from sancus.api import pull_shards as pull_shards
+    from sancus.api import push_shards as push_shards
     from sancus.api import score as score
     from sancus.api import settings as settings
     from sancus.api import train as train
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from sancus.programs.data import estimate as estimate
     from sancus.programs.data import info as info
     from sancus.programs.data import partition as partition
+    from sancus.programs.data import probe as probe
     from sancus.programs.tune import tune as tune
     from sancus.training.parameter_sync import sum_gradients as sum_gradients
     from sancus.training.trainer import Trainer as Trainer
@@ -44,6 +47,8 @@ _PUBLIC = {
     "load": "sancus.api",
     "make_exchange": "sancus.api",
     "make_task": "sancus.api",
+    "pull_shards": "sancus.api",
+    "push_shards": "sancus.api",
     "score": "sancus.api",
     "settings": "sancus.api",
     "train": "sancus.api",
@@ -55,6 +60,7 @@ _PUBLIC = {
     "partition": "sancus.programs.data",
     "estimate": "sancus.programs.data",
     "info": "sancus.programs.data",
+    "probe": "sancus.programs.data",
     "tune": "sancus.programs.tune",
     "Config": "sancus.config.settings",
     "RankError": "sancus.errors",

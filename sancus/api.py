@@ -38,6 +38,7 @@ from sancus.runs.node_order import everywhere
 from sancus.runs.predict import score
 from sancus.shards.cache import prepare_graph
 from sancus.shards.identity import fingerprint_of as fingerprint
+from sancus.shards.travel import pull_shards, push_shards
 from sancus.training.parameter_sync import make_sync, sum_gradients
 from sancus.training.task import Task
 from sancus.training.trainer import Trainer
@@ -56,6 +57,8 @@ __all__ = [
     "make_sync",
     "make_task",
     "partition",
+    "pull_shards",
+    "push_shards",
     "score",
     "settings",
     "sum_gradients",

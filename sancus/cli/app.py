@@ -8,10 +8,11 @@ from sancus import __version__
 from sancus.cli.about import doctor, list_plugins
 from sancus.cli.command import make_app, run_verbs
 from sancus.cli.compare import compare
-from sancus.cli.data import estimate, info, partition
+from sancus.cli.data import estimate, info, partition, probe
 from sancus.cli.demo import demo
 from sancus.cli.launch import launch_verbs
 from sancus.cli.runs import evaluate, list_runs, predict, report
+from sancus.cli.shards import shards_verbs
 from sancus.cli.train import train
 from sancus.cli.tune import tune
 
@@ -20,9 +21,10 @@ app = make_app(
 )
 data_verbs = App(name="data", help="Look at graphs.")
 data_verbs.command(info)
-for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate, tune):
+for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate, probe, tune):
     app.command(verb)
 app.command(launch_verbs())
+app.command(shards_verbs())
 app.command(demo)
 app.command(list_plugins, name="list")
 app.command(doctor)

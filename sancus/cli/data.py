@@ -1,7 +1,8 @@
-"""The verbs that look at data before anything is trained: `partition`, `estimate` and `data info`."""
+"""The verbs that look before anything is trained: `partition`, `estimate`, `probe` and `data info`."""
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Literal
@@ -121,6 +122,55 @@ def estimate(
     print_table(estimating.table(estimates))
     print_line("")
     print_table(estimating.stream_table(estimates))
+
+
+def probe(
+    *,
+    ranks: int | None = None,
+    backend: str = "auto",
+    threads: int | None = None,
+    seconds: float = 10.0,
+    timeout: float = 120.0,
+) -> None:
+    """Measure machine and link, for sancus estimate and tune: on local ranks, or started by any launcher.
+
+    Parameters
+    ----------
+    ranks
+        Number of ranks; under a launcher it may only repeat the launcher's.
+    backend
+        Transport: auto, gloo or mpi.
+    threads
+        Threads a rank; default: cores divided by the ranks of this host.
+    seconds
+        How long to measure the link.
+    timeout
+        Seconds after which a rank that does not answer is an error.
+    """
+    from sancus.launch.backend import choose_backend
+    from sancus.launch.spawn import RanksNeeded
+    from sancus.launch.world import ALONE, check_ranks, detect
+
+    if not 0 < seconds < timeout:
+        raise UserError(f"--seconds {seconds:g}: must be above 0, and below --timeout {timeout:g}")
+    world = detect(os.environ)
+    count = check_ranks(ranks, world)
+    chosen = choose_backend(backend, world, "cpu")
+    if world is None and count > 1:
+        raise RanksNeeded(count, chosen)
+    import torch
+
+    from sancus.advise.machine import flags_of, machine_rows, measure
+    from sancus.runs.build import connect
+
+    here = world or ALONE
+    torch.set_num_threads(here.threads(threads))
+    group = connect(chosen, here, timeout)
+    machine = measure(group, seconds)
+    if group.rank == 0:
+        print_table(machine_rows(machine))
+        print_line(f"for sancus estimate: {' '.join(flags_of(machine))}")
+    group.close()
 
 
 def info(data: str, /) -> None:

@@ -1,4 +1,4 @@
-"""`sancus.partition`, `sancus.estimate` and `sancus.info`: what can be known before anything is trained."""
+"""`sancus.partition`, `estimate`, `probe` and `info`: what can be known before anything is trained."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sancus.advise import estimate as estimating
-from sancus.advise.estimate import Estimate
+from sancus.advise.estimate import Estimate, Machine
+from sancus.advise.machine import measure
 from sancus.advise.staged import predict
+from sancus.comm.group import Group
 from sancus.config.types import check_number
 from sancus.console.speaker import speaker
 from sancus.datasets.accept import accept
@@ -68,6 +70,16 @@ def estimate(
         raise UserError(f"latency={latency}: must be a number of seconds that is not negative")
     accepted, machine = accept(graph), estimating.probe(link, latency, spmm, gemm)
     return [predict(accepted, config, count, machine) for count in counts]
+
+
+def probe(transport: Group, seconds: float = 10.0) -> Machine:
+    """Speeds of the machine and of the link between these ranks, measured. As `sancus probe`.
+
+    `transport` is what `sancus.join()` gave; every rank must call it, and gets the same.
+    """
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UserError(f"seconds={seconds}: must be a number above 0")
+    return measure(transport, seconds)
 
 
 @dataclass(frozen=True, repr=False)

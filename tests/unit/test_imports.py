@@ -50,7 +50,7 @@ BELOW = {
     ),
     "launch": "errors watch",
     "jobs": "errors",
-    "shards": "errors plugins partitioners console graphs datasets models watch config",
+    "shards": "errors plugins partitioners console comm graphs datasets models watch config",
     "runs": (
         "errors plugins kernels metrics report staleness console comm codecs graphs plans datasets "
         "exchange models training trackers watch config launch shards"
@@ -63,7 +63,7 @@ BELOW = {
         "errors plugins report partitioners console comm datasets watch config launch jobs shards runs advise"
     ),
     "programs": (
-        "errors plugins console graphs datasets models training watch config launch jobs shards runs "
+        "errors plugins console comm graphs datasets models training watch config launch jobs shards runs "
         "advise cli"
     ),
     "api": "comm graphs datasets exchange training watch config launch shards runs programs",

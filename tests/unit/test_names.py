@@ -23,6 +23,7 @@ SHARED = {
     "low_bit": "codecs of few bits: of payloads, and of parameters",
     "mpi": "MPI: as a transport, and as a launcher",
     "settings": "the settings of a room",
+    "shards": "shards on disk, and the verbs that move them",
     "store": "a store: of rows, and of checkpoints",
     "times": "where the seconds of an epoch go: measured, and drawn",
     "train": "the verb, and its call",
