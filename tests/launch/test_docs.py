@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import sancus
 from sancus.cli import flags_page as flags
 from sancus.cli.app import app
 from sancus.metrics.declared import METRICS
@@ -90,6 +91,11 @@ def test_every_page_is_listed_and_pictures_are_small() -> None:
     assert [page for page in pages if f": {page}\n" not in navigation] == []
     for picture in (TOP / "docs").glob("*.png"):
         assert picture.stat().st_size < SMALL_PNG, picture
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    named = re.findall(r"^::: sancus\.(\w+)$", (TOP / "docs/reference.md").read_text(), re.M)
+    assert sorted(named) == sorted(sancus._PUBLIC)
 
 
 def test_the_readme_is_short() -> None:
