@@ -78,17 +78,19 @@ _START = f"""
 alive=$(mktemp -u)
 mkfifo -m 600 "$alive"
 exec {{hold}}<> "$alive"
+exec {{ear}}< "$alive"
+rm "$alive"
 trap 'heard=yes; exec {{hold}}>&-' INT TERM HUP USR1
 agents=()
 first=true
 for host in "${{hosts[@]}}"; do
   line="exec 3<&0; set -eu; host='$host'; first=$first; id=sancus-$$
 $agent"
-  ${{REMOTE_SHELL:-ssh}} "$host" "$line" < "$alive" {{hold}}>&- &
+  ${{REMOTE_SHELL:-ssh}} "$host" "$line" <&"$ear" {{hold}}>&- {{ear}}<&- &
   agents+=($!)
   first=false
 done
-rm "$alive"
+exec {{ear}}<&-
 worst=0
 for agent in "${{agents[@]}}"; do
   wait_for "$agent"
