@@ -12,6 +12,7 @@ from typing import Any
 from experiments.engine import results, tables
 from experiments.engine.experiment import SETTINGS_FILE, read
 from experiments.engine.measured import Measured
+from experiments.gnnpipe_depth import findings as depths
 from experiments.guards import findings as guards
 from experiments.kernels import findings as kernels
 from experiments.peers import findings as peers
@@ -23,6 +24,7 @@ FILE, LINK = "RESULTS.md", "1 Gbit/s"
 TABLES = {
     "peers": peers.table,
     "supergcn_ranks": ranks.table,
+    "gnnpipe_depth": depths.table,
     "kernels": kernels.table,
     "guards": guards.table,
 }  # of those that the engine does not run

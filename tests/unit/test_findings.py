@@ -105,6 +105,7 @@ def outcome(case: Case, random: np.random.Generator) -> dict[str, Any]:
         {"epoch": epoch, "seconds": 1 + random.random(), "max_age": epoch, "val": float(random.random())}
         | {name: float(random.random()) for name in seconds}
         | {name: int(random.integers(1000, 10**6)) for name in sizes}
+        | {name: float(random.random()) for name in ("stale_share", "bubble_share")}
         for epoch in range(count)
     ]
     streams = [
@@ -165,6 +166,12 @@ def cuts() -> Measured:
     return Measured("supergcn_ranks", results.heading("c") | {"title": "t", "rows": rows})
 
 
+def depths() -> Measured:
+    sizes = {"published": 8e6, "exact": 4e6, "gnnpipe": 1e6}
+    rows = [{"data": "d", "layers": layers, "nodes": 9, "all_bytes": sizes} for layers in (8, 64)]
+    return Measured("gnnpipe_depth", results.heading("c") | {"title": "t", "rows": rows})
+
+
 def benches() -> dict[str, Measured]:
     rows = [
         {"shape": "s", "columns": 64, "threads": 1, "clock": "wall", "product": product}
@@ -186,7 +193,7 @@ def benches() -> dict[str, Measured]:
 def test_everything_can_be_said_of_whatever_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block of every document, on numbers that were drawn."""
     measured = {name: fabricated(name) for name in names(EXPERIMENTS)}
-    measured |= {"peers": peer_runs(), "supergcn_ranks": cuts(), **benches()}
+    measured |= {"peers": peer_runs(), "supergcn_ranks": cuts(), "gnnpipe_depth": depths(), **benches()}
     monkeypatch.setattr(Measured, "of", staticmethod(lambda name: measured[name]))
     blocks = [
         found["name"]
