@@ -98,7 +98,7 @@ def test_slow_links_are_answered_by_stages_and_quick_ones_by_rows() -> None:
         graph, replace(config, pipeline=replace(config.pipeline, chunks=5)), 4, MACHINE
     ).pipeline
     assert kept.chunks == 5, "what was named stays"
-    with pytest.raises(UserError, match="jumping cat"):
+    with pytest.raises(UserError, match="norm batch"):
         choose_stages(graph, config_of("gnnpipe", stages="auto", jumping="cat", norm="batch"), 4, MACHINE)
 
 
