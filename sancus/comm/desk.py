@@ -1,10 +1,11 @@
-"""What all groups of one process share: one ledger, one observer, one clock, one stopwatch, one stamp."""
+"""What all groups of one process share: one ledger, observer, clock, stopwatch, stamp, one list of checks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from sancus.comm.checks import Checks
 from sancus.comm.clock import Clock
 from sancus.comm.ledger import Ledger
 from sancus.comm.observer import Observer
@@ -22,6 +23,7 @@ class Desk:
     observer: Observer = field(default_factory=Observer)
     clock: Clock = field(default_factory=Clock)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    checks: Checks = field(default_factory=Checks)  # that a device has yet to answer
     stamp: Stamp = CHECKSUM  # of every message from now on; a tag where ranks share a secret
     number: int = 0  # of the last collective of all processes: how far this one is, for its observer
 

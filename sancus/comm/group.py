@@ -24,11 +24,12 @@ from sancus.comm.clock import Clock
 from sancus.comm.desk import Desk, OnDesk
 from sancus.comm.errors import CommError
 from sancus.comm.handle import Handle, reason
-from sancus.comm.header import Plain, blank, label_of, seal, size_of, unseal
+from sancus.comm.header import Header, Plain, blank, label_of, seal, size_of, unseal
 from sancus.comm.ledger import AGREEMENT, PARAMETER, Entry, Ledger
 from sancus.comm.notes import Notes
 from sancus.comm.observer import Observer
 from sancus.comm.ring import TAGS, Ring
+from sancus.comm.stamp import DEVICE_CHECKSUM
 from sancus.comm.stopwatch import Stopwatch, message_of
 from sancus.comm.transport import Transfer, Transport
 
@@ -58,6 +59,8 @@ class Group:
         self.members = tuple(range(self.size) if members is None else members)
         self.description = f"{name} {self.members}"
         self.desk = desk or Desk()
+        if desk is None and transport.device.type != "cpu":
+            self.desk.stamp = DEVICE_CHECKSUM
         self.number = 0  # of the last collective, the same on all ranks
         self.ring = False  # broadcast around the ring of ranks, instead of by the library
         self._ring = Ring(transport)
@@ -87,7 +90,7 @@ class Group:
             overhead = plain.overhead
             headers = [plain.header(1, self.members[owner])]
             message = seal([tensor], headers, device) if self.rank == owner else blank(headers, device)
-            on_arrival = partial(unseal, message, headers, tensor, self.members[self.rank])
+            on_arrival = self._unsealing(message, headers, tensor)
         if self.rank == owner:
             self._count(entry, [message.nbytes] * self.size, overhead)
 
@@ -128,7 +131,7 @@ class Group:
             going = [plain.header(rows, mine, to) for rows, to in zip(sizes, self.members, strict=True)]
             arriving = [plain.header(rows, by, mine) for rows, by in zip(coming, self.members, strict=True)]
             out, into = seal(send.split(sizes), going, device), blank(arriving, device)
-            on_arrival = partial(unseal, into, arriving, receive, self.members[self.rank])
+            on_arrival = self._unsealing(into, arriving, receive)
             sizes, coming = [size_of(header) for header in going], [size_of(header) for header in arriving]
         self._count(entry, [size * out.element_size() for size in sizes], overhead)
         return self._start(
@@ -146,7 +149,7 @@ class Group:
         self._count(entry, [mine.nbytes] * self.size, plain.overhead)
         everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        on_arrival = partial(unseal, everyone.view(-1), headers, gathered, self.members[self.rank])
+        on_arrival = self._unsealing(everyone.view(-1), headers, gathered)
         self._start(lambda: self.transport.all_gather(mine, everyone), entry, "all-gather", on_arrival).wait()
         return gathered
 
@@ -202,7 +205,7 @@ class Group:
             lambda: self.transport.receive(message, sender, MESSAGE_TAG),
             entry,
             f"receive from rank {other}",
-            partial(unseal, message, headers, tensor, mine),
+            self._unsealing(message, headers, tensor),
             collective=False,
         )
 
@@ -238,6 +241,12 @@ class Group:
         label = label_of(entry, self.clock)
         here, stamp = self.description, self.desk.stamp
         return Plain(operation, number or self.number + 1, label, dtype, tuple(shape), here, stamp)
+
+    def _unsealing(
+        self, message: torch.Tensor, headers: Sequence[Header | None], out: torch.Tensor
+    ) -> Callable[[], None]:
+        """What is done with messages when they have arrived."""
+        return partial(unseal, message, headers, out, self.members[self.rank], self.desk.checks)
 
     def _count(self, entry: Entry, sizes: Sequence[int], overhead: int) -> None:
         """Messages of so many bytes `[p]` are handed over, one to each other rank."""

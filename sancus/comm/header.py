@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import torch
 
+from sancus.comm.checks import Checks
 from sancus.comm.clock import Clock
 from sancus.comm.errors import DisagreementError
 from sancus.comm.ledger import DIRECTIONS, PURPOSES, Entry, Stream
-from sancus.comm.stamp import CHECKSUM, EVERYONE, Route, Stamp
+from sancus.comm.stamp import CHECKSUM, EVERYONE, Route, Stamp, Word
 
 WORD = 8  # bytes
 PLAIN_WORDS = ("kind", "number", "label", "shape", "checksum")
@@ -65,24 +66,35 @@ class Header:
         """Bytes before the content."""
         return WORD * len(self.names)
 
-    def stamped(self, content: torch.Tensor) -> list[int]:
+    def stamped(self, content: torch.Tensor) -> list[Word]:
         """All words, with the stamp of this content."""
         return [*self.words, *self.stamp.words(self.route, self.words, content)]
 
-    def check(self, message: torch.Tensor, rank: int) -> torch.Tensor:
-        """The content of a message, as bytes of its own memory, if the message is the one described here."""
+    def check(self, message: torch.Tensor, rank: int, checks: Checks | None = None) -> torch.Tensor:
+        """The content of a message, as bytes of its own memory, if the message is the one described here.
+
+        One in the memory of a device is compared there, and `checks` hears of the outcome, to raise it later.
+        """
         content = message[self.overhead :]
-        words = message[: self.overhead].clone().view(torch.int64).tolist()
+        words = message[: self.overhead].clone().view(torch.int64)
         expected = self.stamped(content)
-        if words != expected:
-            rows = zip(self.names, words, expected, strict=True)
-            name, got, wanted = next(row for row in rows if row[1] != row[2])
+        if message.device.type == "cpu" or checks is None:
+            self._compare(words, expected, rank)
+        else:
+            wanted = _tensor_of(expected, message.device)
+            checks.add((words != wanted).any(), lambda: self._compare(words, wanted.tolist(), rank))
+        return content
+
+    def _compare(self, words: torch.Tensor, expected: Sequence[Word], rank: int) -> None:
+        """Raise where the words that came are not the expected ones."""
+        for name, got, wanted in zip(self.names, words.tolist(), map(int, expected), strict=True):
+            if got == wanted:
+                continue
             if name in self.stamp.names and self.stamp.wrong:  # a right tag is for nobody to read
                 raise DisagreementError(f"rank {rank}: {self.title} {self.stamp.wrong}")
             raise DisagreementError(
                 f"rank {rank}: {self.title} has {name} {got}, not {wanted}: the ranks disagree"
             )
-        return content
 
 
 @dataclass(frozen=True)
@@ -166,7 +178,7 @@ def seal(
         if header is not None:
             room = message[header.overhead :]
             room.view(content.dtype).view(content.shape).copy_(content.detach())
-            words = torch.tensor(header.stamped(room), dtype=torch.int64, device=device)
+            words = _tensor_of(header.stamped(room), device)
             message[: header.overhead] = words.view(torch.uint8)
     return sealed
 
@@ -180,13 +192,36 @@ def blank(headers: Sequence[Header | None], device: torch.device) -> torch.Tenso
     return room
 
 
-def unseal(sealed: torch.Tensor, headers: Sequence[Header | None], out: torch.Tensor, rank: int) -> None:
-    """Check every message, and copy the contents one after another to a contiguous `out`."""
+def unseal(
+    sealed: torch.Tensor,
+    headers: Sequence[Header | None],
+    out: torch.Tensor,
+    rank: int,
+    checks: Checks | None = None,
+) -> None:
+    """Check every message, and copy the contents one after another to a contiguous `out`.
+
+    What the host will read is checked at once; for the rest see `Header.check`.
+    """
     room, start = as_bytes(out), 0
+    if out.device.type == "cpu":
+        sealed = sealed.cpu()
     for header, message in zip(headers, messages(sealed, headers), strict=True):
         if header is not None:
-            room[start : start + header.content] = header.check(message, rank)
+            room[start : start + header.content] = header.check(message, rank, checks)
             start += header.content
+
+
+def _tensor_of(words: Sequence[Word], device: torch.device) -> torch.Tensor:
+    """Words `[k]` int64; those that only the device knows stay there."""
+    if device.type == "cpu":
+        return torch.tensor(words, dtype=torch.int64)
+    known = [0 if isinstance(word, torch.Tensor) else word for word in words]
+    there = torch.tensor(known, dtype=torch.int64).to(device, non_blocking=True)
+    for place, word in enumerate(words):
+        if isinstance(word, torch.Tensor):
+            there[place] = word
+    return there
 
 
 def _room(headers: Sequence[Header | None], device: torch.device) -> torch.Tensor:

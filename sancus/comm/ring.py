@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from sancus.comm.header import as_bytes
@@ -31,6 +33,8 @@ class Ring:
         before, after = (rank - 1) % size, (rank + 1) % size
         chunks = as_bytes(tensor).split(CHUNK)
         passes_on = place < size - 1
+        if transport.in_order:
+            return self._in_steps(chunks, before if place else None, after if passes_on else None)
         receives = [transport.receive(chunk, before, tag) for chunk in chunks] if place else []
         sends = [] if place else [transport.send(chunk, after, tag) for chunk in chunks]
 
@@ -41,5 +45,21 @@ class Ring:
                     sends.append(transport.send(chunk, after, tag))
             for send in sends:
                 send.finish()
+
+        return Transfer(finish, lambda: None)
+
+    def _in_steps(self, chunks: Sequence[torch.Tensor], before: int | None, after: int | None) -> Transfer:
+        """Everything is started at once: in every step a chunk arrives, and the one before it goes on."""
+        steps = []
+        for step in range(len(chunks) + (before is not None)):
+            coming = None if before is None or step == len(chunks) else chunks[step]
+            place = step if before is None else step - 1
+            going = None if after is None or place < 0 else chunks[place]
+            if coming is not None or going is not None:
+                steps.append(self._transport.pass_on(coming, before or 0, going, after or 0))
+
+        def finish() -> None:
+            for one in steps:
+                one.finish()
 
         return Transfer(finish, lambda: None)

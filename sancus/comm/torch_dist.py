@@ -17,6 +17,8 @@ from sancus.comm.notes import StoreNotes
 from sancus.comm.transport import Transfer, Transport
 from sancus.errors import UserError
 
+HOST = torch.device("cpu")
+
 
 class TorchTransport(Transport):
     """A process group of torch.distributed, and a second one for what travels in the background."""
@@ -29,12 +31,14 @@ class TorchTransport(Transport):
         self._members = tuple(members)
         self._group = group
         self._second_group: dist.ProcessGroup | None = None
+        self._on_gpu = dist.get_backend(group) == "nccl"
+        self._device = torch.device("cuda", torch.cuda.current_device()) if self._on_gpu else HOST
+        self.in_order = self._on_gpu
 
     @property
     def device(self) -> torch.device:
-        """That of the backend."""
-        cuda = dist.get_backend(self._group) == "nccl"
-        return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+        """The host for gloo, this process's GPU for NCCL."""
+        return self._device
 
     def broadcast(self, tensor: torch.Tensor, owner: int, *, background: bool) -> Transfer:
         group = self._group_for(background=background)
@@ -49,6 +53,23 @@ class TorchTransport(Transport):
         work = dist.irecv(tensor, src=self._members[sender], group=self._group, tag=tag)
         assert work is not None
         return Transfer(lambda: self._wait(work), lambda: None)
+
+    def pass_on(
+        self, receive: torch.Tensor | None, sender: int, send: torch.Tensor | None, receiver: int
+    ) -> Transfer:
+        """One group of NCCL's calls, so that neither waits for the other."""
+        calls = []
+        if receive is not None:
+            calls.append(dist.P2POp(dist.irecv, receive, self._members[sender], self._group))
+        if send is not None:
+            calls.append(dist.P2POp(dist.isend, send, self._members[receiver], self._group))
+        works = dist.batch_isend_irecv(calls)
+
+        def finish() -> None:
+            for work in works:
+                self._wait(work)
+
+        return Transfer(finish, lambda: None)
 
     def all_to_all(
         self,
@@ -90,14 +111,26 @@ class TorchTransport(Transport):
         return self._second_group if background else self._group
 
     def _transfer(self, work: dist.Work) -> Transfer:
-        """The library's threads move the bytes; they also note when a transfer ended."""
+        """The library's threads move the bytes; they also note when a transfer ended.
+
+        NCCL's transfers run on a stream of their group; only the GPU knows when they end.
+        """
+        if self._on_gpu:
+            return Transfer(lambda: self._wait(work), lambda: None)
         moments: list[float] = []
         work.get_future().add_done_callback(lambda _: moments.append(time.perf_counter()))
 
         return Transfer(lambda: self._wait(work), lambda: moments[0] if moments else None)
 
     def _wait(self, work: dist.Work) -> None:
-        work.wait(timedelta(seconds=self.timeout))
+        """For NCCL the GPU waits, by an event, and the host goes on: with a timeout it would wait itself.
+
+        A transfer that never ends is then the watchdog's of torch, which has the timeout of the group.
+        """
+        if self._on_gpu:
+            work.wait()
+        else:
+            work.wait(timedelta(seconds=self.timeout))
 
     def progress(self) -> None:
         """The library's own threads do it."""
@@ -141,7 +174,7 @@ class GlooTransport(TorchWorld):
 
 
 class NcclTransport(TorchWorld):
-    """NCCL between CUDA devices (untested: no GPU was at hand)."""
+    """NCCL between GPUs (has never run: no GPU was at hand)."""
 
     backend = "nccl"
 

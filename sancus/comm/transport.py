@@ -33,6 +33,7 @@ class Transport(abc.ABC):
     """A library's connections between the members of one set of processes."""
 
     leaves_together: ClassVar[bool] = False  # whether `close` itself waits for all members
+    in_order = False  # whether transfers of a stream run in the order of their start, as on a GPU
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         """`rank` is this process's place among `size` members; no wait is longer than `timeout` seconds."""
@@ -56,6 +57,12 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     def receive(self, tensor: torch.Tensor, sender: int, tag: int) -> Transfer:
         """Start to receive from one member."""
+
+    def pass_on(
+        self, receive: torch.Tensor | None, sender: int, send: torch.Tensor | None, receiver: int
+    ) -> Transfer:
+        """Start to receive and to send at once, where transfers are `in_order`: together, so none waits."""
+        raise NotImplementedError("only of transports whose transfers are in order")
 
     @abc.abstractmethod
     def all_to_all(

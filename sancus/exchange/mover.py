@@ -111,8 +111,10 @@ class Mover:
         """GRADIENT_CLIP of Algorithm 3: all that a rank holds of a gradient, kept to the L2 norm `th_i`."""
         if self.limit is None:
             return gradient
-        norm = gradient.norm().item()
-        return gradient * (self.limit / norm) if norm > self.limit else gradient
+        norm = gradient.norm()
+        if gradient.device.type == "cpu":
+            return gradient * (self.limit / norm.item()) if norm.item() > self.limit else gradient
+        return gradient * torch.where(norm > self.limit, self.limit / norm, 1.0)  # the host is not asked
 
     @property
     def local_rows(self) -> SparseMatrix:

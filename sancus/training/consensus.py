@@ -101,7 +101,7 @@ class Consensus:
 
     def reach(self, statement: Statement) -> list[Statement]:
         """Every rank's statement `[p]`, in the order of ranks, the same list on all of them."""
-        gathered = self._everyone.all_gather(statement.pack(self._names).to(self._device)).cpu()
+        gathered = self._everyone.all_gather(statement.pack(self._names))
         statements = [Statement.unpack(row, self._names) for row in gathered.tolist()]
         if any(one.unhealthy for one in statements):
             self._health.stop("", self._device)

@@ -93,7 +93,7 @@ class NodeTask:
         """`[3, 2]` numerator and denominator of train, val and test, float64; they add up over ranks."""
         if self.auc:
             return torch.stack([self._auc(logits, self.rows[split], gatherer) for split in SPLITS])
-        return torch.stack([self._fraction(logits, self.rows[split]) for split in SPLITS])
+        return torch.stack([self._fraction(logits, self.rows[split]) for split in SPLITS]).cpu()
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """The class of each row `[n]`, or with several labels a node which of them hold `[n, C]`."""
@@ -111,9 +111,9 @@ class NodeTask:
         if self.multilabel:
             predicted, actual = scores > 0, labels > 0.5
             twice = 2 * (predicted & actual).sum()
-            return torch.stack([twice, twice + (predicted ^ actual).sum()]).double().cpu()
-        correct = (scores.argmax(dim=1) == labels).sum() if len(rows) else torch.tensor(0)
-        return torch.tensor([float(correct), float(len(rows))], dtype=torch.float64)
+            return torch.stack([twice, twice + (predicted ^ actual).sum()]).double()
+        correct = (scores.argmax(dim=1) == labels).sum()
+        return torch.stack([correct, torch.full_like(correct, len(rows))]).double()
 
     def _auc(self, logits: torch.Tensor, rows: torch.Tensor, gatherer: Gatherer | None) -> torch.Tensor:
         joined: torch.Tensor | None = torch.cat([logits[rows], self.labels[rows]], dim=1)

@@ -7,7 +7,6 @@ optimisers do the same; or each replica takes a step of its own, and the weights
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -151,11 +150,15 @@ def _gradients(model: nn.Module, replicas: Group, health: Health) -> list[torch.
 
 def check_gradients(model: nn.Module, replicas: Group, health: Health) -> None:
     """Health hears of the first gradient of this rank that is not finite."""
+    where = f"rank {replicas.members[replicas.rank]}, backward, epoch {replicas.clock.epoch}"
     for name, parameter in _trained(model).items():
-        if parameter.grad is not None and not finite(parameter.grad):
-            rank, epoch = replicas.members[replicas.rank], replicas.clock.epoch
-            where = f"rank {rank}, backward, epoch {epoch}"
-            health.note(f"{where}: the gradient of {name} holds NaN or infinity; {ADVICE}")
+        if parameter.grad is None:
+            continue
+        what = f"{where}: the gradient of {name} holds NaN or infinity; {ADVICE}"
+        if parameter.grad.device.type != "cpu":
+            health.note_later(~torch.isfinite(parameter.grad).all(), what)
+        elif not finite(parameter.grad):
+            health.note(what)
             return
 
 
@@ -168,8 +171,7 @@ def _sum(
     seed: int,
 ) -> list[torch.Tensor]:
     """The sums over the replicas, by a codec; NaN goes round where this rank met a bad number."""
-    if health.bad:
-        tensors = [torch.full_like(tensor, math.nan) for tensor in tensors]
+    tensors = health.poisoned(tensors)
     clock = replicas.clock
     moment = xxhash.xxh3_64_intdigest(f"{seed} {clock.epoch} {clock.step}".encode()) >> 1
     total = codec.sum(tensors, replicas, moment)
@@ -177,7 +179,15 @@ def _sum(
     replicas.ledger.count_raw_parameters(
         FullPrecision().wire_bytes(shapes, replicas.size, itemsize) // replicas.size
     )
-    if not all(map(finite, total)):
+    if not _all_finite(total, replicas):
         epoch = clock.epoch
         health.stop(f"epoch {epoch}: a sum of {what} is infinite; {ADVICE}", total[0].device)
     return total
+
+
+def _all_finite(total: list[torch.Tensor], replicas: Group) -> bool:
+    """Whether all sums are; on a device this is the moment when everything in doubt is asked, in one copy."""
+    if total[0].device.type == "cpu":
+        return all(map(finite, total))
+    sums = torch.stack([torch.isfinite(part).all() for part in total]).all()
+    return replicas.desk.checks.read(sums)[0]

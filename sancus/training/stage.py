@@ -219,6 +219,7 @@ class Stage:
         mesh, device = self._work.mesh, self.tables.whole.nodes.device
         if not self.link.tainted:
             check_gradients(self._work.step.model, mesh.group("replicas"), self.health)
+        mesh.group("all").desk.checks.read()
         bad = torch.tensor([self.health.bad], dtype=torch.uint8, device=device)
         if bool(mesh.group("all").all_gather(bad).any()):
             self.health.stop("", device)

@@ -125,6 +125,7 @@ class Trainer:
         crossing = self.exchange.crossing
         checks = self.settings.check and (epoch + 1) % self.settings.check == 0
         crossed = crossing.figures()
+        self.exchange.group.desk.checks.read()  # what came in the evaluation
         place = (*crossed.place, checksum(self.model) if checks else 0)
         mine = Statement(self.figures, score, self.stop_signal(), crossing.health.bad, place)
         statements = self._consensus.reach(mine)

@@ -6,6 +6,9 @@ through the host, by gloo and MPI.
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,8 @@ from sancus.runs import build
 from sancus.runs.checkpoints import contents
 from sancus.runs.module import make_module
 from sancus.training.settings import TrainingSettings
-from tests.helpers.device import install
+from tests.helpers.device import DEVICE, WAITS, install, raw_of
+from tests.helpers.device_transport import on_the_device
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.processes import run_ranks
 from tests.helpers.threads import CPU
@@ -56,6 +60,12 @@ FACTORS: dict[str, dict[str, Any]] = {
     "drawn": {"plan": "drawn:rate=0.5", "codec": "int8", "backward": "drop"},
     "resumed": {"plan": "halo", "staleness": "epoch-fixed:bound=2", "codec": "int1", "reuse_input": False},
 }
+ALWAYS: dict[str, dict[str, Any]] = {
+    "halo": {"plan": "halo", "reuse_input": False},
+    "ring": {"plan": "block", "broadcast": "ring"},
+    "few bits": {"plan": "prepost", "codec": "int4", "staleness": "epoch-adaptive:bound=1"},
+}
+LAYERS = (2, 4)
 PARAMETERS = {"gap": "int4", "adaptive": "low-rank:rank=2"}
 
 
@@ -160,3 +170,69 @@ def test_a_device_trains_what_the_host_trains(both: Any, name: str) -> None:
                     key == "agreement_bytes" and name == "resumed again"
                 )  # an epoch pays for the one before
                 assert later or "seconds" in key or mine[key] == theirs[key], key
+
+
+def wait_for_it(group: Group, folder: str) -> dict[tuple[str, int], dict[str, int]]:
+    """What would make the host wait in one epoch, by setting; messages never leave the device."""
+    group, found = on_the_device(group), {}
+    for layers, (name, factors) in itertools.product(LAYERS, ALWAYS.items()):
+        training = TrainingSettings(epochs=3, lr=0.05)
+        shape = ModelSettings(hidden=6, layers=layers, dropout=0.4)
+        config = Config(factors=FactorSettings(**factors), shape=shape, training=training)
+        shard = open_shard(Path(folder), group.rank)
+        trainer = build.make_trainer(config, shard, group, torch.device(DEVICE))
+        losses, before = [], Counter(WAITS)
+        for record in trainer.epochs():
+            losses.append(record["loss"])
+            found[name, layers] = dict(WAITS - before)
+            before = Counter(WAITS)
+        here = build.make_trainer(config, shard, group, CPU)
+        assert losses == pytest.approx([record["loss"] for record in here.epochs()], rel=1e-5)
+    return found
+
+
+def test_a_host_waits_as_often_whatever_layers_and_ranks(tmp_path: Path) -> None:
+    """Headers, checksums and finiteness are looked at where they are, and asked for once an update."""
+    graph, found = awkward_graph(nodes=29, seed=3), []
+    for p in (2, 3):
+        (tmp_path / str(p)).mkdir()
+        folder = shards_of(graph, "random", p, tmp_path / str(p))
+        found += run_ranks("tests.ranks.test_device:wait_for_it", p, folder=str(folder))
+    for name in ALWAYS:
+        waits = [of_rank[name, layers] for of_rank in found for layers in LAYERS]
+        assert all(each == waits[0] for each in waits), (name, waits)
+        assert 0 < sum(waits[0].values()) < 10, (name, waits[0])
+
+
+def meet_trouble(group: Group, folder: str) -> dict[str, str]:
+    """What every rank hears of a damaged message, and of a number that is not finite, of rank 1's device."""
+    device, heard = install(), {}
+    shard = open_shard(Path(folder), group.rank)
+    for what in ("a header", "a byte", "a number"):
+        own = on_the_device(group)
+        trainer = build.make_trainer(config_of("adaptive"), shard, own, device)
+        if what == "a number" and group.rank == 1:
+            trainer.exchange.input[0] = torch.nan
+        elif group.rank == 1 and what != "a number":
+            send = own.transport.all_to_all
+
+            def damaged(message: torch.Tensor, *rest: Any, **how: Any) -> Any:
+                raw_of(message)[8 if what == "a header" else -1] ^= 1  # noqa: B023 - used in this round
+                return send(message, *rest, **how)  # noqa: B023
+
+            own.transport.all_to_all = damaged  # type: ignore[method-assign]
+        try:
+            trainer.train_epoch(0)
+        except Exception as error:
+            heard[what] = f"{type(error).__name__}: {error}"
+        group.all_gather(torch.zeros(1))  # all are done
+    return heard
+
+
+def test_trouble_on_a_device_is_heard_before_weights_move(tmp_path: Path) -> None:
+    folder = shards_of(awkward_graph(nodes=29, seed=3), "random", 2, tmp_path)
+    first, second = run_ranks("tests.ranks.test_device:meet_trouble", 2, folder=str(folder))
+    assert re.search("DisagreementError: rank 0: .* from rank 1.*: the ranks disagree", first["a header"])
+    assert re.search("DisagreementError: rank 0: .* from rank 1.* has checksum", first["a byte"])
+    assert first["a number"] == second["a number"]
+    assert re.search("UserError: rank 1, .*holds NaN or infinity", first["a number"])
