@@ -79,6 +79,7 @@ def join(backend: str = "auto", timeout: float = 120.0, device: str = "cpu") -> 
     launched = detect(os.environ)
     world = launched or ALONE
     follow(launched)
+    build.device_of(settings(device=device), world)  # NCCL takes the GPU that is chosen by now
     transport = build.connect(choose_backend(backend, launched, device), world, timeout)
     watch_here(world, timeout).follow(transport, folder_of(os.environ))
     return transport

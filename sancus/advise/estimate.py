@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sancus.advise.links import LINKS
 from sancus.advise.overhead import agreement_bytes, bitmap_bytes, picks_rows
 from sancus.advise.sends import share_sent
 from sancus.codecs import CODECS
@@ -222,14 +223,19 @@ def backward_rows(crossing: Counts, plan: str) -> Counts:
 
 
 def parse_rate(text: str) -> float:
-    """`10Gbit`, `1.2GB` or `800Mbit` to bytes a second."""
+    """`10Gbit`, `1.2GB` or `800Mbit`, or the name of a link, to bytes a second."""
+    if text.strip() in LINKS:
+        return LINKS[text.strip()]
     match = re.fullmatch(r"([0-9.]+)\s*([kKMGT]?)(bit|byte|b|B)(?:/s|ps)?", text.strip())
     try:
         rate = float(match[1]) * SCALES[match[2]] * UNITS[match[3]] if match else 0.0
     except ValueError:
         rate = 0.0
     if not rate > 0:
-        raise UserError(f"--link {text!r}: write a number and a unit, e.g. 10Gbit or 1.2GB (a second)")
+        raise UserError(
+            f"--link {text!r}: write a number and a unit, e.g. 10Gbit or 1.2GB (a second), or "
+            f"{', '.join(LINKS)}"
+        )
     return rate
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from typing import Literal
 
 from sancus.launch.exit_codes import EXIT_FAILED
 
@@ -30,26 +32,35 @@ def list_plugins() -> None:
     console.print(table)
 
 
-def doctor(*, self_test: bool = True) -> None:
+def doctor(*, self_test: bool = True, device: Literal["cpu", "cuda"] | None = None) -> None:
     """Check the installation, and say what to do about what is missing.
 
     Parameters
     ----------
     self_test
         Also train on two ranks for a few seconds.
+    device
+        Try all GPUs (cuda), or the same without one (cpu), in about five minutes: kernels, and ranks against
+        one process on the CPU; copies; an epoch of every preset.
     """
     from rich.console import Console
     from rich.text import Text
 
     from sancus.advise.doctor import examine
 
+    findings = examine(self_test=self_test)
+    if device is not None:
+        from sancus.advise.device_check import examine_device
+
+        findings = itertools.chain(findings, examine_device(device))
+
     styles = {"ok": "green", "missing": "yellow", "broken": "bold red"}
     console, broken = Console(highlight=False, soft_wrap=True), []
-    for finding in examine(self_test=self_test):
+    for finding in findings:
         state = Text(f"{finding.state:8}", style=styles[finding.state])
-        console.print(state, f"{finding.what:14}", Text(finding.summary), sep="")
+        console.print(state, f"{finding.what:14} ", Text(finding.summary), sep="")
         if finding.advice:
-            console.print(Text(f"{'':22}-> {finding.advice}"))
+            console.print(Text(f"{'':23}-> {finding.advice}"))
         broken += [finding.what] if finding.state == "broken" else []
     if broken:
         console.print(f"broken: {', '.join(broken)}")

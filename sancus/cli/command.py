@@ -84,7 +84,12 @@ def _run_verbs(app: App) -> None:
         leave(EXIT_FAILED, "failed with the error above", traceback.format_exc())
     except MemoryError as error:
         leave(EXIT_FAILED, f"out of memory: {error or 'no more can be had'}; see sancus estimate")
-    except Exception:
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
+            leave(
+                EXIT_USER,
+                f"the GPU has too little memory: {_first_line(error)}; use more ranks: sancus estimate",
+            )
         leave(EXIT_FAILED, "failed with the error above", traceback.format_exc())
 
 
@@ -95,6 +100,10 @@ def _obey(app: App) -> RanksNeeded | None:
     except RanksNeeded as needed:
         return needed.with_traceback(None)  # what the verb has loaded is freed
     return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].partition(". ")[0]
 
 
 def _full(error: OSError) -> str:

@@ -87,6 +87,7 @@ def estimate(
     latency: float = 50e-6,
     spmm: float | None = None,
     gemm: float | None = None,
+    device_memory: str | None = None,
 ) -> None:
     """Tell what a run would need before anything is trained: memory, bytes and time, for any number of ranks.
 
@@ -99,14 +100,18 @@ def estimate(
     ranks
         Numbers of ranks, also beyond this machine: --ranks 2 4 8 16 64.
     link
-        Speed of the network between ranks, e.g. 10Gbit or 1.2GB (a second).
+        Speed of the network between ranks, e.g. 10Gbit or 1.2GB (a second), or nvlink3, nvlink4, pcie4,
+        pcie5, infiniband-hdr, infiniband-ndr.
     latency
         Seconds that a message takes beside its bytes.
     spmm
         Multiply-adds a second of a sparse product on one rank; default: measured here.
     gemm
         Multiply-adds a second of a dense product on one rank; default: measured here.
+    device_memory
+        Memory of a GPU, e.g. 80GB: a number of ranks that needs more is an error.
     """
+    from sancus.advise.links import check_device_memory
     from sancus.datasets.open import check_source, open_graph
     from sancus.runs.check import check
 
@@ -120,6 +125,8 @@ def estimate(
     graph = open_graph(data)
     estimates = [predict(graph, settings, count, machine) for count in ranks]
     print_table(estimating.table(estimates))
+    if device_memory is not None:
+        check_device_memory(estimates, device_memory)
     print_line("")
     print_table(estimating.stream_table(estimates))
 

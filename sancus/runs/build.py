@@ -288,7 +288,7 @@ def device_of(config: Config, world: World) -> torch.device:
     """The device of this rank's tensors: the CPU, or one GPU for each rank of a host."""
     if config.launch.device == "cpu":
         return torch.device("cpu")
-    check_cuda()
+    check_cuda(world.local_size)
     torch.cuda.set_device(world.local_rank)
     return torch.device("cuda", world.local_rank)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from sancus.comm.secret import read_secret
 from sancus.config.kinds import has_methods, try_spec
@@ -47,7 +48,7 @@ def check_settings(config: Config, *, launched: bool) -> None:
     if not launched:
         check_directory(config.output)
     if config.launch.device == "cuda":
-        check_cuda()
+        check_cuda(1 if launched else config.launch.ranks or 1)
 
 
 def check_plugins(config: Config) -> None:
@@ -99,9 +100,37 @@ def check_memory_of_draws(factors: FactorSettings, plan: object) -> None:
         raise UserError(f"--error-feedback: {other}; leave it out, or choose --plan halo")
 
 
-def check_cuda() -> None:
-    """Refuse `--device cuda` on a machine without a GPU that torch can use."""
+def check_cuda(ranks: int = 1) -> None:
+    """Refuse `--device cuda` on a machine without a GPU that torch can use for each of so many ranks."""
     import torch
 
     if not torch.cuda.is_available():
         raise UserError("--device cuda, but torch finds no GPU here; use --device cpu")
+    count = torch.cuda.device_count()
+    if ranks > count:
+        raise UserError(
+            f"--device cuda: {ranks} ranks of this host, but {count} GPUs, one for each; use fewer ranks, or "
+            "--device cpu"
+        )
+    built = torch.cuda.get_arch_list()
+    for index in range(ranks):
+        major, minor = torch.cuda.get_device_capability(index)
+        if not _runs(major, minor, built):
+            name = torch.cuda.get_device_name(index)
+            raise UserError(
+                f"--device cuda: GPU {index} ({name}, sm_{major}{minor}) cannot run this torch, which is "
+                f"for {', '.join(built)}; install another torch, or use --device cpu"
+            )
+
+
+def _runs(major: int, minor: int, built: Sequence[str]) -> bool:
+    """Whether a GPU runs code for one of these architectures: its generation's, or older PTX."""
+    for one in built:
+        form, _, digits = one.partition("_")
+        digits = digits.rstrip("af")
+        if not digits.isdigit():  # of another maker: torch itself knows
+            return True
+        other = divmod(int(digits), 10)
+        if other <= (major, minor) and (form == "compute" or other[0] == major):
+            return True
+    return not built
