@@ -90,7 +90,7 @@ class Group:
             overhead = plain.overhead
             headers = [plain.header(1, self.members[owner])]
             message = seal([tensor], headers, device) if self.rank == owner else blank(headers, device)
-            on_arrival = self._unsealing(message, headers, tensor)
+            on_arrival = _unsealing(self, message, headers, tensor)
         if self.rank == owner:
             self._count(entry, [message.nbytes] * self.size, overhead)
 
@@ -131,7 +131,7 @@ class Group:
             going = [plain.header(rows, mine, to) for rows, to in zip(sizes, self.members, strict=True)]
             arriving = [plain.header(rows, by, mine) for rows, by in zip(coming, self.members, strict=True)]
             out, into = seal(send.split(sizes), going, device), blank(arriving, device)
-            on_arrival = self._unsealing(into, arriving, receive)
+            on_arrival = _unsealing(self, into, arriving, receive)
             sizes, coming = [size_of(header) for header in going], [size_of(header) for header in arriving]
         self._count(entry, [size * out.element_size() for size in sizes], overhead)
         return self._start(
@@ -149,7 +149,7 @@ class Group:
         self._count(entry, [mine.nbytes] * self.size, plain.overhead)
         everyone = mine.new_zeros(self.size, len(mine))
         gathered = torch.empty((self.size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        on_arrival = self._unsealing(everyone.view(-1), headers, gathered)
+        on_arrival = _unsealing(self, everyone.view(-1), headers, gathered)
         self._start(lambda: self.transport.all_gather(mine, everyone), entry, "all-gather", on_arrival).wait()
         return gathered
 
@@ -205,7 +205,7 @@ class Group:
             lambda: self.transport.receive(message, sender, MESSAGE_TAG),
             entry,
             f"receive from rank {other}",
-            self._unsealing(message, headers, tensor),
+            _unsealing(self, message, headers, tensor),
             collective=False,
         )
 
@@ -242,12 +242,6 @@ class Group:
         here, stamp = self.description, self.desk.stamp
         return Plain(operation, number or self.number + 1, label, dtype, tuple(shape), here, stamp)
 
-    def _unsealing(
-        self, message: torch.Tensor, headers: Sequence[Header | None], out: torch.Tensor
-    ) -> Callable[[], None]:
-        """What is done with messages when they have arrived."""
-        return partial(unseal, message, headers, out, self.members[self.rank], self.desk.checks)
-
     def _count(self, entry: Entry, sizes: Sequence[int], overhead: int) -> None:
         """Messages of so many bytes `[p]` are handed over, one to each other rank."""
         for receiver, size in enumerate(sizes):
@@ -278,3 +272,10 @@ class Group:
             except RuntimeError as error:
                 raise CommError(self.observer.explain(f"{describe} failed: {reason(error)}")) from error
         return Handle(transfer, self.desk, entry, describe, on_arrival)
+
+
+def _unsealing(
+    group: Group, message: torch.Tensor, headers: Sequence[Header | None], out: torch.Tensor
+) -> Callable[[], None]:
+    """What is done with messages when they have arrived."""
+    return partial(unseal, message, headers, out, group.members[group.rank], group.desk.checks)

@@ -114,7 +114,8 @@ class Mover:
         norm = gradient.norm()
         if gradient.device.type == "cpu":
             return gradient * (self.limit / norm.item()) if norm.item() > self.limit else gradient
-        return gradient * torch.where(norm > self.limit, self.limit / norm, 1.0)  # the host is not asked
+        share = (self.limit / norm.double()).to(norm.dtype)  # as the host would round it, which is not asked
+        return gradient * torch.where(norm > self.limit, share, 1.0)
 
     @property
     def local_rows(self) -> SparseMatrix:

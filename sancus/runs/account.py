@@ -128,7 +128,7 @@ class Account:
             predicted = history_bytes(plan, rank, columns, policies, itemsize)
         figures = exchange.crossing.figures()
         return {
-            "peak": directory.peak_memory(),
+            "peak": directory.peak_memory(self.job.device),
             "history": int(self.job.trainer.figures.get("history_bytes", figures.history_bytes)),
             "predicted": predicted,
             "drift": figures.drift_bytes,

@@ -247,11 +247,15 @@ def hardware(
     }
 
 
-def peak_memory() -> int:
-    """Largest resident size of this process so far, in bytes.
+def peak_memory(device: torch.device) -> int:
+    """Most bytes that tensors took of a GPU so far; on the host, the largest resident size of this process.
 
     Not `ru_maxrss` where it can be helped: a process inherits that of the one that started it.
     """
+    if device.type != "cpu":
+        import torch
+
+        return int(torch.get_device_module(device).max_memory_allocated(device))
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,4 +1,4 @@
-"""GPUs that are not there, too few, or of another kind than torch was built for: one line each."""
+"""GPUs that are not there, too few, too small or too old: one line each; and what is measured of one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sancus.advise.links import check_device_memory
 from sancus.errors import UserError
 from sancus.kernels import bits
 from sancus.runs.check import check_cuda
+from sancus.runs.directory import peak_memory
 
 
 @pytest.fixture
@@ -54,6 +55,12 @@ def test_a_graph_that_is_too_large_for_a_gpu() -> None:
     with pytest.raises(UserError, match=r"--device-memory '6': write a number and MB, GB or TB"):
         check_device_memory([needs], "6")
     assert parse_rate("nvlink4") > parse_rate("infiniband-ndr") > parse_rate("10Gbit")
+
+
+def test_peak_memory_is_that_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 10 + device.index)
+    assert peak_memory(torch.device("cuda", 3)) == 13
+    assert peak_memory(torch.device("cpu")) > 1e6
 
 
 def test_kernels_of_a_device_are_compared_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
