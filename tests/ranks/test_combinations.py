@@ -93,7 +93,10 @@ def test_no_age_passes_its_cap(walked: list[dict[Any, Any]]) -> None:
 
 
 def test_counted_bytes_equal_the_formula(walked: list[dict[Any, Any]]) -> None:
-    """Rows of the plan × bytes of the codec, for every stream that the decisions say was sent."""
+    """Rows of the plan × bytes of the codec, for every stream that the decisions say was sent.
+
+    Where a policy picks rows that is the most: `tests/unit/test_row_gap.py` counts them by hand.
+    """
     for combination in walked[0]:
         notes = [by_rank[combination] for by_rank in walked]
         for epoch in range(1, EPOCHS):  # the first also carries the constant input
@@ -106,7 +109,8 @@ def test_counted_bytes_equal_the_formula(walked: list[dict[Any, Any]]) -> None:
                             wire_bytes(combination[3], rows, columns, epoch) for rows in note["rows"][side]
                         ]
                         expected += sum(sizes)
-            assert notes[0]["wire"][epoch] == expected, (combination, epoch)
+            counted, picked = notes[0]["wire"][epoch], combination[1] == "row-gap"
+            assert counted == expected or (picked and counted < expected), (combination, epoch)
 
 
 def wire_bytes(codec: str, rows: int, columns: int, epoch: int) -> int:
