@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,45 +99,3 @@ def test_the_end_of_the_script_saves_the_work_on_all_hosts_and_it_goes_on_with_o
     assert len(losses(out)) == reached + 2
     np.testing.assert_allclose(losses(out)[: len(alone)], alone, rtol=0, atol=TIGHT)
     assert subprocess.run(network.hosts[1].command(["pgrep", "torchrun"]), check=False).returncode == 1
-
-
-@only_in_full()
-def test_hosts_that_have_ipv6_alone_meet_and_agree(alone: list[float], tmp_path: Path) -> None:
-    reason = hosts.unavailable()
-    if reason is not None:
-        pytest.skip(reason)
-    with Network(2, "1gbit") as network:
-        for number, host in enumerate(network.hosts, 1):
-            for command in ("-4 address flush dev eth0", f"-6 address add fd77::{number}/64 dev eth0 nodad"):
-                subprocess.run(host.command(["ip", *command.split()]), check=True)
-        named = [replace(host, address=f"fd77::{number}") for number, host in enumerate(network.hosts, 1)]
-        network.hosts[:] = named
-        result = started("torchrun", tmp_path, network, ranks=2, out=tmp_path / "run").finish()
-    assert result.code == 0, result
-    np.testing.assert_allclose(losses(tmp_path / "run"), alone, rtol=0, atol=TIGHT)
-
-
-@only_in_full()
-def test_a_host_that_dies_is_no_hang_and_the_run_goes_on_without_it(
-    alone: list[float], tmp_path: Path
-) -> None:
-    reason = hosts.unavailable()
-    if reason is not None:
-        pytest.skip(reason)
-    out = tmp_path / "run"
-    with Network(2, "1gbit") as network:
-        endless = {"epochs": 1_000_000, "checkpoint_every": 2, "timeout": 60}
-        process = started("torchrun", tmp_path, network, ranks=2, out=out, **endless)
-        try:
-            process.wait_for(out / "metrics.jsonl", f'"epoch": {len(alone)}')
-            os.kill(network.hosts[1].holder, signal.SIGKILL)
-            result = process.finish(TIMEOUT)
-        finally:
-            process.kill()
-    assert result.code not in (0, 124), result
-    (tmp_path / "again").mkdir()
-    reached = max(int(place.name.partition("-")[2]) for place in (out / "checkpoint").glob("epoch-*"))
-    again = started("torchrun", tmp_path / "again", ranks=1, out=out, epochs=reached + 2).finish()
-    assert again.code == 0 and "resumed from" in again.out, again
-    assert len(losses(out)) == reached + 2
-    np.testing.assert_allclose(losses(out)[: len(alone)], alone, rtol=0, atol=TIGHT)

@@ -23,8 +23,6 @@ GRAPH = "synthetic:nodes=301,features=12,classes=4,degree=6"
 FLAGS = {"dtype": "float64", "hidden": 8, "preset": "exact"}
 EPOCHS, ENDLESS = 6, 1_000_000
 TIGHT = 1e-9
-# Nodes share a kernel, but no processes: they are to meet as other machines do.
-OVER_THE_LINK = {"GLOO_SOCKET_IFNAME": "lo", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
 pytestmark = pytest.mark.slow
 
 
@@ -37,7 +35,7 @@ def slurm() -> Iterator[Slurm]:
     folder = Path(tempfile.mkdtemp(prefix="sancus-slurm-"))  # munge's socket wants a short path
     try:
         with Slurm(folder) as slurm:
-            slurm.use(environment(OVER_THE_LINK))
+            slurm.use(environment({"GLOO_SOCKET_IFNAME": "lo"}))
             yield slurm
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,31 +88,22 @@ def assert_unbroken(folder: Path, alone: list[float]) -> None:
     np.testing.assert_allclose(losses(folder / "run")[:EPOCHS], alone, rtol=0, atol=TIGHT)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "backend"),
-    [
-        (2, "gloo"),
-        pytest.param(4, "gloo", marks=only_in_full()),
-        pytest.param(2, "mpi", marks=[pytest.mark.mpi, only_in_full()]),
-        pytest.param(4, "mpi", marks=[pytest.mark.mpi, only_in_full()]),
-    ],
-)
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=only_in_full())])
 def test_a_job_computes_what_one_process_does(
-    ranks: int, backend: str, slurm: Slurm, alone: list[float], tmp_path: Path
+    ranks: int, slurm: Slurm, alone: list[float], tmp_path: Path
 ) -> None:
-    job = submit(slurm, tmp_path, ranks, backend=backend, epochs=EPOCHS)
+    job = submit(slurm, tmp_path, ranks, epochs=EPOCHS)
     assert slurm.wait_until(job, timeout=2 * SOON) == "COMPLETED", said(tmp_path) + slurm.logs()
     np.testing.assert_allclose(losses(tmp_path / "run"), alone, rtol=0, atol=TIGHT)
     hardware = read_run(tmp_path / "run")["hardware"]
-    assert (hardware["ranks"], hardware["backend"]) == (ranks, backend)
+    assert (hardware["ranks"], hardware["backend"]) == (ranks, "gloo")
 
 
 @only_in_full()
-@pytest.mark.parametrize("backend", ["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
 def test_the_work_is_saved_before_the_time_limit_and_the_job_goes_on(
-    backend: str, slurm: Slurm, alone: list[float], tmp_path: Path
+    slurm: Slurm, alone: list[float], tmp_path: Path
 ) -> None:
-    job = submit(slurm, tmp_path, 2, backend=backend, epochs=ENDLESS, time="00:02:00", grace=60)
+    job = submit(slurm, tmp_path, 2, epochs=ENDLESS, time="00:02:00", grace=60)
     goes_on(slurm, job, tmp_path)
     slurm.call("scancel", job)
     assert slurm.wait_until(job) == "CANCELLED"
