@@ -27,6 +27,7 @@ from tests.helpers.strike import SOON
 PATH = "/usr/sbin:/sbin"
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel", "scontrol", "sinfo")
 NODES = ("n0", "n1")
+APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY")
 
 
@@ -35,7 +36,11 @@ def unavailable() -> str | None:
     lacking = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:{PATH}") is None]
     if lacking:
         return f"no Slurm here: {', '.join(lacking)} not found (slurm-wlm, munge)"
-    return None if os.geteuid() == 0 else "no Slurm here: its daemons want the rights of root"
+    if os.geteuid() != 0:
+        return "no Slurm here: its daemons want the rights of root"
+    probe = [*APART, "mount", "--bind", "/etc/hosts", "/etc/hosts"]
+    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    return f"no Slurm here: a node wants namespaces: {done.stderr.strip()}" if done.returncode else None
 
 
 def free_ports(count: int) -> list[int]:
@@ -105,8 +110,7 @@ class Slurm:
         inside = (
             f"mount --bind {shlex.quote(str(self.folder / 'hosts'))} /etc/hosts; slurmd -D -N {node} & wait"
         )
-        apart = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        self._start("unshare", *apart, "sh", "-c", inside, key=node)
+        self._start(*APART, "sh", "-c", inside, key=node)
 
     def kill_node(self, node: str) -> None:
         """A node dies, with all that runs there."""
