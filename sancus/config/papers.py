@@ -14,6 +14,10 @@ ADAQP = "Wan et al., MLSys 2023 (AdaQP)"
 LLCG = "Ramezani et al., ICLR 2022 (LLCG)"
 POWERSGD = "Vogels et al., NeurIPS 2019 (PowerSGD)"
 SEIDE = "Seide et al., Interspeech 2014 (1-bit SGD)"
+DISTDGL = "Zheng et al., 2021 (DistDGL)"
+CLUSTER = "Chiang et al., KDD 2019 (Cluster-GCN)"
+SAINT = "Zeng et al., ICLR 2020 (GraphSAINT)"
+LABOR = "Balın & Çatalyürek, NeurIPS 2023"
 SALIENT = "Kaler et al., MLSys 2023 (SALIENT++)"
 BYTEGNN = "Zheng et al., PVLDB 2022 (ByteGNN)"
 
@@ -37,6 +41,10 @@ PAPERS: dict[tuple[str, str], str] = {
     ("codec", "auto"): ADAQP,
     ("parameter-codec", "int1"): SEIDE,
     ("parameter-codec", "low-rank"): POWERSGD,
+    ("sampler", "neighbour"): "Hamilton et al., NeurIPS 2017",
+    ("sampler", "labor"): LABOR,
+    ("sampler", "cluster"): CLUSTER,
+    ("sampler", "saint"): SAINT,
     ("cache", "vip"): SALIENT,
     ("cache", "degree"): "Lin et al., SoCC 2020 (PaGraph)",
     ("model", "gcn"): "Kipf & Welling, ICLR 2017",
@@ -60,4 +68,8 @@ PAPERS: dict[tuple[str, str], str] = {
     ("preset", "digest-a"): f"{DIGEST}, §4.3",
     ("preset", "gnnpipe"): GNNPIPE,
     ("preset", "partition-only"): LLCG,
+    ("preset", "distdgl"): DISTDGL,
+    ("preset", "salient++"): SALIENT,
+    ("preset", "clustergcn"): CLUSTER,
+    ("preset", "graphsaint"): SAINT,
 }

@@ -15,7 +15,7 @@ from sancus.errors import UserError
 from sancus.trackers.base import Guarded
 
 TABLES: dict[str, Any] = {name: kind.table for name, kind in KINDS.items()} | {"preset": PRESETS}
-OURS = {"exact", "lean"}
+OURS = {"exact", "lean", "lean-batch"}
 
 
 def test_every_paper_belongs_to_something_and_every_preset_to_a_paper() -> None:

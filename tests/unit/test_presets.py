@@ -16,6 +16,7 @@ from sancus.config.resolve import changed_on_resume, make_config
 from sancus.config.settings import Config, FactorSettings
 from sancus.errors import UserError
 from sancus.runs.check import check
+from sancus.sampling.settings import SamplingSettings
 from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
 from tests.helpers.checkpoints import write_settings
@@ -83,6 +84,21 @@ def test_what_has_no_savings_is_its_own_form_as_published() -> None:
         assert preset_settings(f"{name}:paper") == preset_settings(name)
 
 
+def test_presets_of_batches() -> None:
+    """DistDGL balances splits, SALIENT++ has a cache, Cluster-GCN and GraphSAINT take subgraphs."""
+    batches = {name: preset_settings(name) for name in PRESETS if "batch_size" in preset_settings(name)}
+    assert batches.keys() == {"distdgl", "salient++", "clustergcn", "graphsaint", "lean-batch"}
+    assert batches["distdgl"]["partitioner"] == "metis:balance=rows+train+val+test"
+    samplers = {name: make_config(preset=name).sampling.sampler for name in batches}
+    kinds = [samplers[name] for name in ("clustergcn", "graphsaint", "lean-batch")]
+    assert kinds == ["cluster", "saint", "labor"]
+    caches = {name for name in batches if make_config(preset=name).sampling.feature_cache.startswith("vip")}
+    assert caches == {"salient++", "lean-batch"}
+    assert all(make_config(preset=name).schedule == "minibatch" for name in batches)
+    with pytest.raises(UserError, match="--staleness never is for training on the full graph"):
+        make_config(preset="distdgl", staleness="never")
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_form_is_settings_that_exist(name: str) -> None:
     preset = PRESETS[name]
@@ -91,7 +107,7 @@ def test_every_form_is_settings_that_exist(name: str) -> None:
     forms += [f"{form}:paper" for form in forms if preset.paper is not None]
     names = {
         item.name
-        for kind in (FactorSettings, TrainingSettings, PipelineSettings)
+        for kind in (FactorSettings, TrainingSettings, PipelineSettings, SamplingSettings)
         for item in dataclasses.fields(kind)
     }
     for form in forms:
