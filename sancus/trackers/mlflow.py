@@ -6,7 +6,6 @@ All runs of a folder share one store, so that `mlflow ui --backend-store-uri run
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,8 @@ class MLflow:
         for name, value in LOCAL.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
+        from mlflow.entities import Param
 
-        self._metric = Metric
         store = os.environ.get(ADDRESS) or (directory.resolve().parent / "mlruns").as_uri()
         self._client = MlflowClient(tracking_uri=store)
         experiment = self._client.get_experiment_by_name(EXPERIMENT)
@@ -40,10 +38,8 @@ class MLflow:
         self._client.log_batch(self._run, params=settings)
 
     def epoch(self, record: Record) -> None:
-        now = int(time.time() * 1000)
-        figures = scalars(record).items()
-        metrics = [self._metric(name, value, now, epoch_of(record)) for name, value in figures]
-        self._client.log_batch(self._run, metrics=metrics)
+        for name, value in scalars(record).items():
+            self._client.log_metric(self._run, name, value, step=epoch_of(record))
 
     def finish(self, run: Mapping[str, Any]) -> None:
         result = run["result"]

@@ -133,7 +133,7 @@ EFFECTS: dict[str, list[Effect]] = {
     "dtype": [effect("float32", "losses", "wire")],
     "seed": [effect(1)],
     # mini-batches
-    "batch_size": [effect(4, "losses", "wire", "parameter"), effect(1000, "losses", fanout="2")],
+    "batch_size": [effect(4, "losses", "wire", "parameter"), effect(8, "losses")],
     "fanout": [effect("2", batch_size=4), effect("3,all", batch_size=4)],
     "sampler": [
         effect("labor", batch_size=4, fanout="2"),

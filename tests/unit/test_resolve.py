@@ -34,6 +34,7 @@ MAY_CHANGE = {
     *("backend", "broadcast", "kernel", "ranks", "threads", "timeout", "restarts", "preset"),
     *("out", "overwrite", "checkpoint_every", "keep", "resume", "verbose", "quiet", "track"),
     *("epochs", "patience", "eval_every", "lr", "stages", "seconds", "max_delay"),
+    *("recompute", "recompute_first", "balance"),
 }
 # … where ranks may differ, and what belongs to one start of a run.
 OF_A_RANK = {*("ranks", "threads", "timeout", "restarts"), *("out", "overwrite", "keep", "verbose", "quiet")}

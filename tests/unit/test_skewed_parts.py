@@ -102,18 +102,16 @@ def every_schedule(group: Group, folders: list[Path]) -> dict[str, list[Any]]:
     from sancus.errors import UserError
     from sancus.sampling.settings import SamplingSettings
     from sancus.training import SCHEDULES
-    from sancus.training.pipeline_settings import PipelineSettings
 
     found: dict[str, list[Any]] = {}
     batches = {"minibatch": SamplingSettings(batch_size=7, fanout="3")}
-    for name in sorted(
-        SCHEDULES.keys() - {"pipeline", "async"}
-    ):  # tests/ranks/test_pipeline_law.py, whose shards are sorted; tests/launch/test_async.py
+    elsewhere = {"pipeline", "async"}  # in test_pipeline_law.py, whose shards are sorted, and test_async.py
+    for name in sorted(SCHEDULES.keys() - elsewhere):
         for folder in folders:
             plain = config(plan="halo")
             training = replace(plain.training, schedule=name)
             sampling = batches.get(name, plain.sampling)
-            settings = replace(plain, training=training, sampling=sampling, pipeline=PipelineSettings(1, 1))
+            settings = replace(plain, training=training, sampling=sampling)
             try:
                 trainer = make_trainer(settings, open_own(folder, group), group, torch.device("cpu"))
                 found.setdefault(name, []).append([record["loss"] for record in trainer.epochs()])

@@ -42,12 +42,17 @@ def write_run(settings: dict[str, Any]) -> list[list[str]]:
     return [["--config", "run/run.json"], ["--resume", "run"]]
 
 
+# Flags that only go with others.
+BESIDE: dict[str, dict[str, Any]] = {
+    "boundary_codec": {"schedule": "pipeline"},
+    **dict.fromkeys(("sampler", "feature_codec", "feature_cache"), {"batch_size": 4}),
+}
 CASES = [("model", "box.strange:Thing"), *((flag, "strange.py:Thing") for flag in (*FLAGS, "data"))]
 
 
 @pytest.mark.parametrize(("flag", "target"), CASES)
 def test_code_that_a_run_names_is_asked_for(flag: str, target: str) -> None:
-    for arguments in write_run({flag: target}):
+    for arguments in write_run({flag: target} | BESIDE.get(flag, {})):
         with pytest.raises(UserError) as error:
             read_flags(arguments)
         line = f"{' '.join(arguments)} names code that is not part of Sancus: {flag} {target}; "

@@ -79,7 +79,7 @@ def test_a_comparison_leaves_undefined_scores_out() -> None:
     parts = [name for name in comparison_rows([])[0] if name]
     row = dict.fromkeys((*keys, *PARTS), zero) | {"test": {"mean": None, "deviation": None}}
     row |= dict.fromkeys(("all_ratio", "wire_ratio", "codec_error", "epochs_to_target", "seconds_to_target"))
-    line = comparison_rows([{"preset": "exact"} | row])[1]
+    line = comparison_rows([{"preset": "exact", "directories": ["one"]} | row])[1]
     assert line[parts.index("test")] == "undefined"
 
 
