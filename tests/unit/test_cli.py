@@ -56,7 +56,7 @@ def train(flags: str, says: str, **more: Any) -> Mistake:
 MISTAKES = {
     "command": Mistake("trian", r"Unknown command .*train"),
     "flag": train("--rank 2", r"Unknown option: --rank\. Did you mean --ranks"),
-    "preset": train("--preset cagnett", r"'cagnett' .*cagnet, digest, .*exact.*did you mean cagnet\?"),
+    "preset": train("--preset cagnett", r"'cagnett' .*cagnet, .*digest.*did you mean cagnet\?"),
     "plan": train("--plan hallo", r"plan 'hallo' .*block, drawn, halo.*did you mean halo\?"),
     "model": train("--model gnc", r"model 'gnc' .*gcn, gcnii.*did you mean gin or gcn\?"),
     "partitioner": train("--partitioner metsi", r"'metsi' .*contiguous.*did you mean metis\?"),

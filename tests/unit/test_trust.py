@@ -45,7 +45,7 @@ def write_run(settings: dict[str, Any]) -> list[list[str]]:
 # Flags that only go with others.
 BESIDE: dict[str, dict[str, Any]] = {
     "boundary_codec": {"schedule": "pipeline"},
-    **dict.fromkeys(("sampler", "feature_codec", "feature_cache"), {"batch_size": 4}),
+    **{flag: {"batch_size": 4} for flag in ("sampler", "feature_codec", "feature_cache")},
 }
 CASES = [("model", "box.strange:Thing"), *((flag, "strange.py:Thing") for flag in (*FLAGS, "data"))]
 
