@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sancus.programs.after import compare as compare
     from sancus.programs.after import list_runs as list_runs
     from sancus.programs.after import predict as predict
+    from sancus.programs.after import replay as replay
     from sancus.programs.after import write_report as write_report
     from sancus.programs.clusters import job as job
     from sancus.programs.data import estimate as estimate
@@ -54,6 +55,7 @@ _PUBLIC = {
     "train": "sancus.api",
     "compare": "sancus.programs.after",
     "predict": "sancus.programs.after",
+    "replay": "sancus.programs.after",
     "list_runs": "sancus.programs.after",
     "write_report": "sancus.programs.after",
     "job": "sancus.programs.clusters",

@@ -11,7 +11,7 @@ from sancus.cli.compare import compare
 from sancus.cli.data import estimate, info, partition, probe
 from sancus.cli.demo import demo
 from sancus.cli.launch import launch_verbs
-from sancus.cli.runs import evaluate, list_runs, predict, report
+from sancus.cli.runs import evaluate, list_runs, predict, replay, report
 from sancus.cli.shards import shards_verbs
 from sancus.cli.train import train
 from sancus.cli.tune import tune
@@ -21,7 +21,7 @@ app = make_app(
 )
 data_verbs = App(name="data", help="Look at graphs.")
 data_verbs.command(info)
-for verb in (train, compare, data_verbs, predict, evaluate, partition, estimate, probe, tune):
+for verb in (train, compare, data_verbs, predict, evaluate, replay, partition, estimate, probe, tune):
     app.command(verb)
 app.command(launch_verbs())
 app.command(shards_verbs())

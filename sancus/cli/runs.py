@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,27 @@ def evaluate(
     if prediction is not None and prediction.arrays:
         scores = "  ".join(f"{split} {score_text(value)}" for split, value in prediction.scores.items())
         print_line(f"{prediction.metric}  {scores}")
+
+
+def replay(run_dir: Path, /, *, data: str | None = None, trust: bool = False) -> None:
+    """Compute a finished run of --schedule async again, in one process: the same weights, bit for bit.
+
+    Parameters
+    ----------
+    run_dir
+        The --out directory of a run.
+    data
+        Where its graph is now; default: where it was.
+    trust
+        Run code that is no part of Sancus where the run names it.
+    """
+    from sancus.launch.exit_codes import EXIT_FAILED
+    from sancus.runs.replay_question import replayed
+
+    found = replayed(run_dir, data, trust=trust)
+    print_line(str(found))
+    if not found.same:
+        sys.exit(EXIT_FAILED)
 
 
 def report(*run_dir: Path, out: Path | None = None) -> None:

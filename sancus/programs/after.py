@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sancus.config.types import check_number
 from sancus.console.speaker import SILENT, Speaker
 from sancus.errors import UserError
@@ -27,6 +29,8 @@ from sancus.runs.pages import make_report
 from sancus.runs.predict import Prediction, predict_rank
 from sancus.runs.prediction_files import check_target, write_predictions
 from sancus.runs.question import Question, question_of
+from sancus.runs.replay import Replay
+from sancus.runs.replay_question import replayed
 from sancus.shards.cache import Shards, Telling
 
 
@@ -95,6 +99,19 @@ class Asking:
         if world.rank:
             return None
         return Findings({"scores": found.scores, "metric": found.metric}, found.arrays)
+
+
+def replay(run_dir: str | Path, *, data: str | None = None, trust: bool = False) -> Replay:
+    """Compute a finished run of `schedule="async"` again, in this process, as `sancus replay`.
+
+    What comes back says whether it was the `same`, bit for bit, which merge is the first that differs, and
+    the `weights`. `data` is where the graph of the run is now.
+    """
+    threads = torch.get_num_threads()
+    try:
+        return replayed(Path(run_dir), data, trust=trust)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def write_report(*run_dirs: str | Path, out: str | Path | None = None) -> Path:

@@ -17,6 +17,7 @@ from sancus.report.charts.codec_errors import codec_errors
 from sancus.report.charts.curves import curves
 from sancus.report.charts.drift_over_time import drift_against_gap
 from sancus.report.charts.gantt import gantt, waiting_and_staleness
+from sancus.report.charts.merges import merge_charts
 from sancus.report.charts.ranks import cache_memory, partition_quality
 from sancus.report.charts.raster import age_histogram, raster
 from sancus.report.charts.times import epoch_times, time_bars
@@ -135,7 +136,7 @@ def _traffic(group: RunGroup) -> list[Chart]:
 
 
 def _staleness(group: RunGroup) -> list[Chart]:
-    return [*drift_against_gap(group), *age_histogram(group)]
+    return [*drift_against_gap(group), *(merge_charts(group) or age_histogram(group))]
 
 
 def _stages(group: RunGroup) -> list[Chart]:

@@ -41,9 +41,17 @@ class Question:
 
 
 def question_of(
-    run_dir: Path, data: str | None, ranks: int | None, world: World | None, *, trust: bool
+    run_dir: Path,
+    data: str | None,
+    ranks: int | None,
+    world: World | None,
+    *,
+    trust: bool,
+    whole: bool = True,
 ) -> Question:
     """The settings of a run as its files have them; its own number of ranks where none is wanted.
+
+    `whole`: for a pass over the whole graph at once, whatever the schedule of training was.
 
     Code of others that the run names is only run with `trust`, or where this user has chosen it before.
     """
@@ -63,9 +71,11 @@ def question_of(
     if not trust:
         named = settings | {"model": spec} | ({} if data else {"data": source})
         check_trust(named, str(file))
-    of_training = {item.name for section in OF_SCHEDULES for item in fields(section)}
-    kept = {name: value for name, value in settings.items() if name not in of_training}
-    config = make_config(kept, model=spec, ranks=count, schedule="full")
+    if whole:
+        of_training = {item.name for section in OF_SCHEDULES for item in fields(section)}
+        kept = {name: value for name, value in settings.items() if name not in of_training}
+        settings = kept | {"schedule": "full"}
+    config = make_config(settings, model=spec, ranks=count)
     return Question(run_dir, source, config, count, given_name(facts))
 
 

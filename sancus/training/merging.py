@@ -113,6 +113,7 @@ class Merger:
         self._start = now() - books.seconds
         self._begun = books.merges
         self._target = rules.target
+        self._least = books.merges + rules.ranks  # one epoch is always made
         self._versions: list[dict[tuple[int, int], int]] = [{} for _ in range(rules.ranks)]
         self._seen: list[list[int]] = [list(books.steps) for _ in range(rules.ranks)]  # when a step began
 
@@ -137,7 +138,7 @@ class Merger:
     def end_soon(self) -> None:
         """Nobody begins another step than it takes to end with a whole epoch: as many merges as ranks."""
         ranks = self._rules.ranks
-        self._target = min(self._target, max(ranks, -(-self._begun // ranks) * ranks))
+        self._target = min(self._target, max(self._least, -(-self._begun // ranks) * ranks))
 
     def merge(self, upload: Upload, change: torch.Tensor) -> None:
         """Join what a step changed."""

@@ -130,8 +130,9 @@ class Stretches:
             self._come_together(desk, epoch, group.stopwatch.since(start))
         finally:
             store.close()
-        if self.work.step.health.bad or any(gather_json(group, self.work.step.health.bad, CPU)):
-            self.work.step.health.stop("", CPU)
+        health = self.work.step.health
+        if any(gather_json(group, health.bad, CPU)):
+            health.stop("", CPU)
 
     def _desk(self, target: int) -> MergeDesk:
         """Where rank 0 merges."""

@@ -75,7 +75,9 @@ def test_files_of_somebody_else_are_never_touched(name: str, flags: dict[str, Pa
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["report.html", "predictions.npz", "metrics.jsonl", "logs/rank-0.log"])
+@pytest.mark.parametrize(
+    "name", ["report.html", "predictions.npz", "metrics.jsonl", "logs/rank-0.log", "logs/merges.jsonl"]
+)
 def test_overwrite_keeps_what_no_run_has_written(name: str, tmp_path: Path) -> None:
     put(tmp_path, name)
     with pytest.raises(UserError, match=f"holds {name}, {NOT_OURS}"):

@@ -45,7 +45,7 @@ class Scripted:
         self._first = [first for *_, first in begun]
         books = Books(steps=[0] * ranks, losses=[0.0] * ranks)
         settings = config.asynchronous
-        join = make_join(self.trainers[0]._work, config.training, settings.merge)
+        join = make_join(self.trainers[0].schedule.stretches.work, config.training, settings.merge)
         self.log: list[dict[str, Any]] = []
         self.merger = Merger(
             self.initial.clone(),

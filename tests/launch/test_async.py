@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sancus
 from sancus.config.resolve import make_config
 from sancus.errors import UserError
 from sancus.runs.layout import parts_needed
@@ -111,3 +113,56 @@ def test_zeromq_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_refusal_comes_before_any_rank_starts() -> None:
     refused = run("train", GRAPH, "--schedule", "async", "--ranks", "2")
     assert (refused.code, refused.err.count("\n")) == (2, 1), refused
+
+
+@pytest.fixture(scope="module", params=["delta", "gradient"])
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with dropout, attention, a codec that draws, and a stop in between."""
+    out = tmp_path_factory.mktemp("replayed") / "run"
+    model = ("--model", "gat", "--heads", "2", "--attention-dropout", "0.3", "--codec", "int4")
+    how = (*FLAGS, *model, "--merge", request.param, "--checkpoint-every", "3")
+    done = run("train", *how, "--epochs", "4", "--out", out, launcher="local", ranks=RANKS)
+    resumed = run("train", "--resume", out, "--epochs", "6", launcher="local", ranks=RANKS)
+    assert (done.code, resumed.code) == (0, 0), (done, resumed)
+    return out
+
+
+@pytest.mark.slow
+def test_a_replay_gives_the_same_weights_bit_for_bit(finished: Path) -> None:
+    replayed = run("replay", finished)
+    assert replayed.code == 0, replayed
+    line = f"{6 * RANKS} merges of {RANKS} ranks: the same weights after each, bit for bit"
+    assert replayed.out.strip() == f"{line}; the checkpoint holds them", replayed
+    found = sancus.replay(finished)
+    assert found.same and found.merges == 6 * RANKS and found.weights
+
+
+@pytest.mark.slow
+def test_the_first_merge_that_differs_is_named(finished: Path, tmp_path: Path) -> None:
+    other = tmp_path / "run"
+    shutil.copytree(finished, other)
+    path = other / "logs" / "merges.jsonl"
+    rows = lines(path)
+    rows[-2]["base"] -= 1  # other weights than the step began with
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = run("replay", other)
+    assert told.code == 1 and f"merge {len(rows) - 1} is the first that differs" in told.out, told
+
+
+@pytest.mark.slow
+def test_what_cannot_be_replayed_is_refused(finished: Path, tmp_path: Path) -> None:
+    other = tmp_path / "run"
+    shutil.copytree(finished, other)
+    path = other / "logs" / "merges.jsonl"
+    whole = path.read_text().splitlines(keepends=True)
+    for content, message in (
+        ("".join([*whole[:4], "{nonsense\n", *whole[5:]]), "line 5 is damaged"),
+        ("".join(whole[:4] + whole[5:]), "has no line of merge 5"),
+        ("", "has no merges"),
+    ):
+        path.write_text(content)
+        told = run("replay", other)
+        assert (told.code, told.err.count("\n")) == (2, 1) and message in told.err, told
+    path.unlink()
+    told = run("replay", other)
+    assert told.code == 2 and "give the --out directory of an async run" in told.err, told
