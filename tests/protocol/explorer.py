@@ -34,6 +34,7 @@ class Count:
     ends: int = 0  # states in which every rank has ended
     crashes: int = 0  # moves that are a crash
     deepest: int = 0  # moves of the longest play
+    left: int = 0  # branches that were not followed any more
     outcomes: dict[str, int] = field(default_factory=dict)  # how the ranks ended -> states
 
 
@@ -67,7 +68,7 @@ def explore(
         finally:
             play.end()
         count.deepest = max(count.deepest, len(script))
-    count.states = len(seen)
+    count.states, count.left = len(seen), len(scripts)
     return count
 
 

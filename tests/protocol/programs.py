@@ -3,7 +3,8 @@
 `exchange` moves rows whose every value names owner, layer, direction and epoch, so that a payload that is
 used in the wrong place, or too old, or too new, is seen at once. `training` is the trainer with all that
 belongs to it: agreement, payloads, sums of gradients, evaluation, consensus, a signal that may come to any
-rank in any epoch, and the end of the run.
+rank in any epoch, and the end of the run; under a pipeline also what stages hand on, and with mini-batches
+the rows that ranks pull.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from sancus.graphs.shards import Shard, open_shard
 from sancus.models.build import make_model
 from sancus.models.settings import ModelSettings
 from sancus.runs.build import make_trainer
+from sancus.runs.layout import chunks_needed, parts_needed
+from sancus.sampling.settings import SamplingSettings
 from sancus.staleness.base import LATER, SEND, Answer, Replicated, View
+from sancus.training.minibatch import MiniBatch
+from sancus.training.pipeline import Pipeline
+from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
 from sancus.training.trainer import Trainer
 from sancus.training.weights import checksum
@@ -57,6 +63,8 @@ class Setting:
     parameters: Any = "sum"
     fails: Literal["", "policy", "number"] = ""  # what goes wrong on the last rank, in epoch 1
     waits: tuple[bool, ...] = (False, True)  # whether a rank's wait ends early: what is explored of it
+    pipeline: PipelineSettings | None = None  # of layers, in training
+    sampling: SamplingSettings | None = None  # of mini-batches, in training
 
     @property
     def due(self) -> str:
@@ -73,25 +81,29 @@ class Setting:
             optimizer="sgd",
             lr=0.1,
             parameters=self.parameters,
+            schedule="full" if self.pipeline is None else "pipeline",
         )
         shape = ModelSettings(layers=max(1, self.layers), hidden=2, dropout=0.0)
-        return Config(factors=self.factors, shape=shape, training=training)
+        stages, batches = self.pipeline or PipelineSettings(), self.sampling or SamplingSettings()
+        return Config(factors=self.factors, shape=shape, training=training, pipeline=stages, sampling=batches)
 
 
 @dataclass
 class Ground:
     """A small graph in shards, read once: plays only compute with it."""
 
-    shards: dict[int, list[Shard]] = field(default_factory=dict)
+    shards: dict[tuple[int, int], list[Shard]] = field(default_factory=dict)
     nodes: ClassVar[int] = 9
 
-    def of(self, ranks: int, folder: Path) -> list[Shard]:
-        """The shards of so many ranks."""
-        if ranks not in self.shards:
+    def of(self, setting: Setting, folder: Path) -> list[Shard]:
+        """The shards of a setting's parts, each sorted by its chunks."""
+        config, ranks = setting.config(), setting.ranks
+        parts, chunks = parts_needed(config, ranks), chunks_needed(config, ranks)
+        if (parts, chunks) not in self.shards:
             graph = awkward_graph(self.nodes, features=2, classes=2, directed=False)
-            where = shards_of(graph, "random", ranks, folder / str(ranks))
-            self.shards[ranks] = [open_shard(where, rank) for rank in range(ranks)]
-        return self.shards[ranks]
+            where = shards_of(graph, "random", parts, folder / str(parts), chunks)
+            self.shards[parts, chunks] = [open_shard(where, part) for part in range(parts)]
+        return self.shards[parts, chunks]
 
 
 class ExchangeProgram:
@@ -165,25 +177,29 @@ class TrainingProgram:
             torch.manual_seed(0)
             self._model = make_model("gcn", graph["features"], graph["classes"], config.shape).double()
 
-    def __call__(self, group: Group, stage: Stage) -> tuple[int, int, list[Any]]:
-        config, shard = self.setting.config(), self._shards[group.rank]
+    def __call__(self, group: Group, stage: Stage) -> tuple[Any, int, list[Any]]:
+        config, shard = self.setting.config(), self._shards[group.rank % len(self._shards)]
         trainer = make_trainer(config, shard, group, CPU, copy.deepcopy(self._model))
         crossing = trainer.exchange.crossing
         opened = crossing._deliveries["forward"], crossing._deliveries["backward"], crossing._exact_delivery
         for delivery in opened:
             _watch(delivery, stage)
+        _watch_schedule(trainer, stage)
         if group.rank == group.size - 1 and self.setting.fails:
             _spoil(trainer, self.setting.fails)
         if self.setting.signals:
             trainer.stop_signal = _signal(stage)
-        stage.open(lambda: _histories(crossing))
+        stage.open(lambda: _histories(crossing) + _state_of(trainer))
         for record in trainer.epochs():
             stage.note(("epoch", record["epoch"], record["loss"], record["val"], record["sends"]))
         crossing.state()
         ended = [trainer.next_epoch, trainer.stopped_by]
+        weights: Any = checksum(trainer.model)
+        if self.setting.pipeline is not None:  # each stage has its own
+            weights = gather_json(group, weights, CPU)
         everyone = gather_json(group, ended, CPU)
         group.close()
-        return checksum(trainer.model), trainer.next_epoch, everyone
+        return weights, trainer.next_epoch, everyone
 
 
 def _signal(stage: Stage) -> Any:
@@ -240,6 +256,40 @@ def _watch(delivery: Delivery, stage: Stage) -> None:
 
     delivery._open = open_  # type: ignore[method-assign]
     delivery._recall = recall  # type: ignore[method-assign]
+
+
+def _watch_schedule(trainer: Trainer, stage: Stage) -> None:
+    """Note what stages receive of each other, and the rows that mini-batches pull."""
+    schedule, clock = trainer.schedule, trainer.exchange.group.clock
+    if isinstance(schedule, Pipeline):
+        assert schedule._stage is not None
+        link = schedule._stage.link
+        received = link.receive
+
+        def receive(direction: Direction, chunk: int) -> list[torch.Tensor]:
+            rows = received(direction, chunk)
+            stage.note(("received", clock.epoch, direction, chunk, *map(checksum_of, rows)))
+            return rows
+
+        link.receive = receive  # type: ignore[method-assign]
+    if isinstance(schedule, MiniBatch):
+        step = trainer._work.step
+        descended = step.descend
+
+        def descend(batch: Any, *arguments: Any) -> float:
+            rows = checksum_of(batch._rows.to_rows())
+            stage.note(("pulled", clock.epoch, clock.step, batch.ids.tolist(), rows))
+            return descended(batch, *arguments)
+
+        step.descend = descend  # type: ignore[method-assign]
+
+
+def _state_of(trainer: Trainer) -> bytes:
+    """A digest of what a schedule remembers from epoch to epoch."""
+    digest = xxhash.xxh3_128()
+    for name, value in sorted(trainer.schedule.state().items()):
+        digest.update(name.encode() + value.numpy().tobytes())
+    return digest.digest()
 
 
 def _histories(crossing: Crossing) -> bytes:

@@ -19,7 +19,7 @@ from sancus.errors import UserError
 from tests.protocol.play import Seat
 
 SHARED = ("decision", "epoch")  # notes that must be the same on all ranks
-OWN = ("used", "opened", "recalled")  # notes that must be those of an undisturbed run
+OWN = ("used", "opened", "recalled", "received", "pulled")  # notes that must be those of an undisturbed run
 
 
 class Judge:

@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 
 from sancus.config.settings import FactorSettings
+from sancus.sampling.settings import SamplingSettings
+from sancus.training.pipeline_settings import PipelineSettings
 from tests.protocol.explorer import Count, explore
 from tests.protocol.play import Play, Program
 from tests.protocol.programs import ExchangeProgram, Ground, Setting, TrainingProgram
@@ -19,6 +21,8 @@ GAP = "variation-gap:gap=1.5"  # with which owners decide differently
 EARLY = (True,)  # of three ranks: they drift further apart, and late waits are seen with two
 FIXED = "epoch-fixed:bound=1"
 LATER = "pipelined"
+STAGES = PipelineSettings(chunks=2, stale_gradients=True)  # as many stages as ranks
+BATCHES = SamplingSettings(batch_size=2, fanout="2")
 TURNS = "epoch-adaptive:bound=1"
 
 
@@ -46,6 +50,11 @@ TRAININGS = [
     Setting("training, skipped broadcasts", 2, 2, _factors(FIXED), 2, signals=True, eval_every=2),
     Setting("training, in the background", 2, 2, _factors(LATER, "halo"), 2, signals=True, eval_every=2),
     Setting("training, weights averaged", 2, 1, _factors("always"), 2, signals=True, parameters="average"),
+    Setting("training, a pipeline", 2, 2, _factors("always"), 2, eval_every=2, pipeline=STAGES),
+    Setting("training, a pipeline, and a signal", 2, 1, _factors("always"), 2, signals=True, pipeline=STAGES),
+    Setting("training, a pipeline", 3, 1, _factors("always"), 3, pipeline=STAGES, waits=EARLY),
+    Setting("training, mini-batches", 2, 2, _factors("always"), 1, eval_every=2, sampling=BATCHES),
+    Setting("training, mini-batches", 3, 1, _factors("always"), 1, sampling=BATCHES, waits=EARLY),
     Setting("training, a policy fails on one rank", 2, 2, _factors(FIXED, "halo"), 2, fails="policy"),
     Setting("training, a number of one rank is not finite", 2, 2, _factors("always"), 2, fails="number"),
 ]
@@ -76,18 +85,28 @@ class Explored:
     eager: bool
     count: Count
 
+    @property
+    def key(self) -> str:
+        """Which line of the table it is, whatever is explored beside it."""
+        return key_of(self.setting, self.eager)
+
 
 def everything() -> list[tuple[Callable[..., Program], Setting]]:
     """All settings with their programs."""
     return [(ExchangeProgram, one) for one in EXCHANGES] + [(TrainingProgram, one) for one in TRAININGS]
 
 
-def explore_place(place: int, eager: bool) -> Explored:
-    """One of `everything`, in a process of its own."""
+def key_of(setting: Setting, eager: bool) -> str:
+    """A line of the table: all that its counts depend on, but the code."""
+    return f"{setting} {eager}"
+
+
+def explore_place(place: int, eager: bool, plays: int = 0) -> Explored:
+    """One of `everything`, in a process of its own; at most so many plays, where that is given."""
     torch.set_num_threads(1)
     make, setting = everything()[place]
     with tempfile.TemporaryDirectory() as folder:
-        return explore_setting(make, setting, Ground(), Path(folder), eager=eager)
+        return explore_setting(make, setting, Ground(), Path(folder), eager=eager, plays=plays)
 
 
 def explore_setting(
@@ -98,9 +117,10 @@ def explore_setting(
     *,
     eager: bool,
     crashes: bool = True,
+    plays: int = 0,
 ) -> Explored:
     """Try every order, and one crash at any point; a `Violation` where something does not hold."""
-    program = make(setting, ground.of(setting.ranks, folder))
+    program = make(setting, ground.of(setting, folder))
     undisturbed = Play(program, setting.ranks, eager=eager)
     try:
         while moves := undisturbed.moves(crashes=False):
@@ -108,5 +128,5 @@ def explore_setting(
     finally:
         undisturbed.end()
     judge = Judge(undisturbed.seats, setting.due)
-    count = explore(program, setting.ranks, judge, eager=eager, crashes=crashes)
+    count = explore(program, setting.ranks, judge, eager=eager, crashes=crashes, limit=plays)
     return Explored(setting, eager, count)

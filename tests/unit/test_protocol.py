@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,30 @@ import torch
 
 from sancus.comm.errors import CommError, DisagreementError
 from sancus.comm.handle import Handle
+from sancus.config.settings import FactorSettings
 from sancus.exchange import crossing
 from sancus.exchange.agreement import Agreement
+from sancus.store.features import Fetching
 from sancus.training.consensus import Consensus, Statement
+from sancus.training.stage import Stage
+from tests.protocol.__main__ import _known, recorded, row
 from tests.protocol.explorer import ViolationError
 from tests.protocol.play import Program
-from tests.protocol.programs import Ground, Setting
-from tests.protocol.settings import SAMPLE, explore_setting
+from tests.protocol.programs import ExchangeProgram, Ground, Setting, TrainingProgram
+from tests.protocol.settings import (
+    BATCHES,
+    EXCHANGES,
+    SAMPLE,
+    STAGES,
+    Explored,
+    everything,
+    explore_setting,
+    key_of,
+)
 
 GROUND = Ground()
+EXACT = FactorSettings(plan="block", broadcast="library")
+DONE = {"done done"}
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +42,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def explored(make: Callable[..., Program], setting: Setting, folder: Path, **how: bool) -> Any:
+def explored(make: Callable[..., Program], setting: Setting, folder: Path, **how: Any) -> Any:
     return explore_setting(make, setting, GROUND, folder, **how).count
 
 
@@ -39,6 +54,17 @@ def test_every_order_of_things_ends_well(
     assert count.states > 50 and count.outcomes["done done"] >= 1
     assert (count.crashes > 0) == how["crashes"]
     assert ("crashed error" in count.outcomes) == how["crashes"]
+
+
+def test_a_line_that_is_left_says_what_was_not_followed(tmp_path: Path) -> None:
+    make, setting, how = SAMPLE[0]
+    begun = explored(make, setting, tmp_path, plays=3, **how)
+    assert begun.plays == 3 and begun.left > 0
+    assert "(begun)" in row(Explored(setting, True, begun))
+    known = {key_of(EXCHANGES[0], True): begun}
+    place = everything().index((ExchangeProgram, EXCHANGES[0])), True
+    assert not _known(place, known, 0) and not _known(place, known, 4) and _known(place, known, 3)
+    assert recorded(None) == {}
 
 
 def test_the_same_orders_are_found_again(tmp_path: Path) -> None:
@@ -78,6 +104,40 @@ def test_a_transfer_that_nobody_waits_for_is_found(tmp_path: Path, monkeypatch: 
     make, setting, _ = SAMPLE[1]
     with pytest.raises(ViolationError, match=f"ended with {DisagreementError.__name__}"):
         explored(make, setting, tmp_path, eager=True, crashes=False)
+
+
+def test_chunks_in_another_order_on_one_rank_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the agreement before them, what a stage hands on says itself which chunk it is."""
+    setting = Setting("a pipeline", 2, 1, EXACT, 2, pipeline=STAGES)
+    assert explored(TrainingProgram, setting, tmp_path, eager=True, crashes=False).outcomes.keys() == DONE
+    train_epoch = Stage.train_epoch
+
+    def reversed_on_one(stage: Stage, epoch: int, order: Sequence[int]) -> float:
+        return train_epoch(stage, epoch, order[::-1] if stage.link.stage == 1 else order)
+
+    monkeypatch.setattr(Stage, "train_epoch", reversed_on_one)
+    monkeypatch.setattr("sancus.training.stage.agree_on_order", lambda *_: None)
+    with pytest.raises(ViolationError, match=f"error {DisagreementError.__name__}.*send 2"):
+        explored(TrainingProgram, setting, tmp_path, eager=True, crashes=False)
+
+
+def test_a_rank_that_leaves_out_a_pull_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting("mini-batches", 2, 1, EXACT, sampling=BATCHES)
+    assert explored(TrainingProgram, setting, tmp_path, eager=True, crashes=False).outcomes.keys() == DONE
+    run = Fetching.run
+
+    def lazy(fetching: Fetching) -> None:
+        store, wanted = fetching._store, len(fetching._nodes)
+        if store.group.rank and store.group.clock.step:
+            fetching.unpack = lambda: store.own[:1].expand(wanted, -1)  # type: ignore
+        else:
+            run(fetching)
+
+    monkeypatch.setattr(Fetching, "run", lazy)
+    with pytest.raises(ViolationError, match=f"deadlock|ended with {DisagreementError.__name__}"):
+        explored(TrainingProgram, setting, tmp_path, eager=True, crashes=False)
 
 
 def test_a_branch_around_a_collective_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

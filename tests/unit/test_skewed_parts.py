@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,23 @@ from sancus.codecs import CODECS
 from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.config.settings import Config, FactorSettings
+from sancus.errors import UserError
 from sancus.graphs.shard_writer import write_shards
+from sancus.graphs.shards import open_shard
 from sancus.models.settings import ModelSettings
 from sancus.plans import PLANS
 from sancus.plugins import build
 from sancus.runs.build import make_trainer
+from sancus.sampling.settings import SamplingSettings
 from sancus.staleness import POLICIES
+from sancus.training import SCHEDULES
+from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.processes import run_ranks
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
 
-RANKS, EPOCHS = 4, 3
+RANKS, STAGES, EPOCHS = 4, 2, 3
 SKEWS = {"almost all on rank 1": {0: 0, 1: 2}, "ranks 0 and 3 have none": {}}  # node: rank; the others: 1
 FIRST = next(iter(SKEWS))
 PLAN = {"drawn": "drawn:rate=0.5"}
@@ -95,18 +101,41 @@ def test_every_plan_policy_and_codec_takes_skewed_parts(
         assert exact == pytest.approx(alone(folders["whole"], config(plan=spec)), rel=1e-9)
 
 
+def every_pipeline(group: Group, folders: list[Path], chunks: int) -> list[list[float]]:
+    """Two stages over two parts each: the losses by folder."""
+    plain = config(plan="halo")
+    training, stages = replace(plain.training, schedule="pipeline"), PipelineSettings(STAGES, chunks)
+    settings = replace(plain, training=training, pipeline=stages)
+    found = []
+    for folder in folders:
+        shard = open_shard(folder, group.rank % (RANKS // STAGES))
+        trainer = make_trainer(settings, shard, group, torch.device("cpu"))
+        found.append([record["loss"] for record in trainer.epochs()])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_pipeline_takes_skewed_parts(chunks: int, folders: dict[str, Path], tmp_path: Path) -> None:
+    """One part with almost all rows; one with all, beside one with none. A single chunk is exact."""
+    skewed = []
+    for few in (2, 0):
+        assignment = np.where(np.arange(GRAPH.nodes) < few, 0, 1).astype(np.int64)
+        skewed.append(tmp_path / str(few))
+        write_shards(GRAPH, assignment, RANKS // STAGES, "skewed", skewed[-1], chunks=chunks)
+    first, *others = run_ranks(f"{__name__}:every_pipeline", RANKS, folders=skewed, chunks=chunks)
+    assert others == [first] * (RANKS - 1)
+    assert all(len(losses) == EPOCHS and all(map(math.isfinite, losses)) for losses in first)
+    whole = alone(folders["whole"], config(plan="halo"))
+    exact = [losses == pytest.approx(whole, rel=1e-9) for losses in first]
+    assert exact == [chunks == 1] * len(skewed)
+
+
 def every_schedule(group: Group, folders: list[Path]) -> dict[str, list[Any]]:
     """The losses of every schedule, by its name; why it refuses so many ranks, where it does."""
-    from dataclasses import replace
-
-    from sancus.errors import UserError
-    from sancus.sampling.settings import SamplingSettings
-    from sancus.training import SCHEDULES
-
     found: dict[str, list[Any]] = {}
     batches = {"minibatch": SamplingSettings(batch_size=7, fanout="3")}
-    elsewhere = {"pipeline", "async"}  # in test_pipeline_law.py, whose shards are sorted, and test_async.py
-    for name in sorted(SCHEDULES.keys() - elsewhere):
+    for name in sorted(SCHEDULES.keys() - {"pipeline", "async"}):  # above, and tests/launch/test_async.py
         for folder in folders:
             plain = config(plan="halo")
             training = replace(plain.training, schedule=name)
