@@ -266,8 +266,8 @@ def _watch_schedule(trainer: Trainer, stage: Stage) -> None:
         link = schedule._stage.link
         received = link.receive
 
-        def receive(direction: Direction, chunk: int) -> list[torch.Tensor]:
-            rows = received(direction, chunk)
+        def receive(direction: Direction, chunk: int, *more: Any) -> list[torch.Tensor]:
+            rows = received(direction, chunk, *more)
             stage.note(("received", clock.epoch, direction, chunk, *map(checksum_of, rows)))
             return rows
 

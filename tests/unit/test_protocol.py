@@ -119,24 +119,26 @@ def test_chunks_in_another_order_on_one_rank_are_found(
 
     monkeypatch.setattr(Stage, "train_epoch", reversed_on_one)
     monkeypatch.setattr("sancus.training.stage.agree_on_order", lambda *_: None)
-    with pytest.raises(ViolationError, match=f"error {DisagreementError.__name__}.*send 2"):
+    with pytest.raises(ViolationError, match=f"error {DisagreementError.__name__}"):
         explored(TrainingProgram, setting, tmp_path, eager=True, crashes=False)
 
 
 def test_a_rank_that_leaves_out_a_pull_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = Setting("mini-batches", 2, 1, EXACT, sampling=BATCHES)
     assert explored(TrainingProgram, setting, tmp_path, eager=True, crashes=False).outcomes.keys() == DONE
-    run = Fetching.run
+    ask = Fetching.ask
 
     def lazy(fetching: Fetching) -> None:
         store, wanted = fetching._store, len(fetching._nodes)
-        if store.group.rank and store.group.clock.step:
-            fetching.unpack = lambda: store.own[:1].expand(wanted, -1)  # type: ignore
-        else:
-            run(fetching)
+        if not (store.group.rank and store.group.clock.step):
+            return ask(fetching)
+        for verb in ("pack", "send", "receive"):
+            setattr(fetching, verb, lambda: None)
+        fetching.unpack = lambda: store.own[:1].expand(wanted, -1)  # type: ignore
+        return None
 
-    monkeypatch.setattr(Fetching, "run", lazy)
-    with pytest.raises(ViolationError, match=f"deadlock|ended with {DisagreementError.__name__}"):
+    monkeypatch.setattr(Fetching, "ask", lazy)
+    with pytest.raises(ViolationError, match=f"deadlock|error {DisagreementError.__name__}"):
         explored(TrainingProgram, setting, tmp_path, eager=True, crashes=False)
 
 
