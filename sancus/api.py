@@ -36,6 +36,8 @@ from sancus.programs.train import train
 from sancus.runs import build
 from sancus.runs.node_order import everywhere
 from sancus.runs.predict import score
+from sancus.runs.tasks import hide_labels
+from sancus.runs.tasks import make_task as make_task_of_nodes
 from sancus.shards.cache import prepare_graph
 from sancus.shards.identity import fingerprint_of as fingerprint
 from sancus.shards.travel import pull_shards, push_shards
@@ -132,10 +134,10 @@ def make_task(shard: Shard, transport: Group, config: Config | None = None) -> T
     """
     config = config or settings()
     device = _device(config)
-    task = build.make_task(config, shard, transport, device)
+    task = make_task_of_nodes(config, shard, transport, device)
     if not config.training.label_rate:
         return task
-    return build.hide_labels(config, torch.from_numpy(np.array(shard.nodes)).to(device), transport, task)
+    return hide_labels(config, torch.from_numpy(np.array(shard.nodes)).to(device), transport, task)
 
 
 def _device(config: Config) -> torch.device:

@@ -126,6 +126,8 @@ def estimate(
         raise UserError(
             f"--model {config.model}: only {', '.join(MODELS)} can be estimated; leave --model out"
         )
+    if config.training.task != "nodes":
+        raise UserError(f"--task {config.training.task}: only node classification is predicted; leave it out")
     if config.schedule != FULL:
         size = config.sampling.batch_size
         flag = f"batch-size {size}" if size else f"schedule {config.schedule}"

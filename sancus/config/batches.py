@@ -36,10 +36,15 @@ def schedule_of(schedule: str, sampling: SamplingSettings) -> str:
     return MINIBATCH if sampling.batch_size and schedule == FULL else schedule
 
 
+def takes_subgraphs(sampling: SamplingSettings) -> bool:
+    """Whether the sampler draws nodes, and takes all neighbours among them."""
+    return bool(sampling.batch_size) and sampling.sampler.partition(":")[0] in OF_SUBGRAPHS
+
+
 def _check_subgraphs(sampling: SamplingSettings) -> None:
     """Refuse a number of neighbours where a sampler takes all of those that it has."""
-    name = sampling.sampler.partition(":")[0]
-    if name in OF_SUBGRAPHS and set(sampling.fanouts(1)) != {ALL}:
+    if takes_subgraphs(sampling) and set(sampling.fanouts(1)) != {ALL}:
+        name = sampling.sampler.partition(":")[0]
         raise UserError(
             f"--fanout {sampling.fanout}: --sampler {name} takes all neighbours inside a batch; "
             "add --fanout all"

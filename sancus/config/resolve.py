@@ -43,9 +43,19 @@ class Renamed:
 
 
 NEAR = 0.65  # how alike a mistyped value is: between pipeline and linear, which are two things, 0.57
-YOUNGER = frozenset({"sampling", "pipeline", "asynchronous"})  # sections that runs of before did not write
+YOUNGER = frozenset({"sampling", "link", "pipeline", "asynchronous"})  # sections of later versions
 
-SECTIONS = ("factors", "shape", "training", "sampling", "pipeline", "asynchronous", "launch", "output")
+SECTIONS = (
+    "factors",
+    "shape",
+    "training",
+    "sampling",
+    "link",
+    "pipeline",
+    "asynchronous",
+    "launch",
+    "output",
+)
 RENAMED = {"schedule": Renamed("lr_schedule", frozenset({"constant", "cosine", "linear"}), SCHEDULES)}
 
 

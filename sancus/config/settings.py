@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import xxhash
 from cyclopts import Group, Parameter
 
-from sancus.config.batches import check_batches, schedule_of
+from sancus.config.batches import check_batches, schedule_of, takes_subgraphs
 from sancus.config.kinds import check_specs, specs_of
 from sancus.config.presets import DEFAULT, preset_settings
 from sancus.errors import UserError
@@ -31,6 +31,7 @@ from sancus.models.settings import ModelSettings
 from sancus.plans import AUTO
 from sancus.sampling.settings import SamplingSettings
 from sancus.training.async_settings import AsyncSettings
+from sancus.training.link_settings import LinkSettings, check_links
 from sancus.training.own_settings import refuse_elsewhere
 from sancus.training.pipeline_settings import PipelineSettings
 from sancus.training.settings import TrainingSettings
@@ -183,10 +184,11 @@ class Config:
     shape: Annotated[ModelSettings, _flags("Model", 2)] = field(default_factory=ModelSettings)
     training: Annotated[TrainingSettings, _flags("Training", 3)] = field(default_factory=TrainingSettings)
     sampling: Annotated[SamplingSettings, _flags("Mini-batches", 4)] = field(default_factory=SamplingSettings)
-    pipeline: Annotated[PipelineSettings, _flags("Pipeline", 5)] = field(default_factory=PipelineSettings)
-    asynchronous: Annotated[AsyncSettings, _flags("Asynchronous", 6)] = field(default_factory=AsyncSettings)
-    launch: Annotated[LaunchSettings, _flags("Ranks", 7)] = field(default_factory=LaunchSettings)
-    output: Annotated[OutputSettings, _flags("Output", 8)] = field(default_factory=OutputSettings)
+    link: Annotated[LinkSettings, _flags("Links", 5)] = field(default_factory=LinkSettings)
+    pipeline: Annotated[PipelineSettings, _flags("Pipeline", 6)] = field(default_factory=PipelineSettings)
+    asynchronous: Annotated[AsyncSettings, _flags("Asynchronous", 7)] = field(default_factory=AsyncSettings)
+    launch: Annotated[LaunchSettings, _flags("Ranks", 8)] = field(default_factory=LaunchSettings)
+    output: Annotated[OutputSettings, _flags("Output", 9)] = field(default_factory=OutputSettings)
 
     def __post_init__(self) -> None:
         preset_settings(self.preset)
@@ -196,6 +198,7 @@ class Config:
         check_batches(self.sampling, self.flat())
         refuse_elsewhere(self.asynchronous, self.schedule.partition(":")[0], "async", "digest-a")
         refuse_elsewhere(self.pipeline, self.schedule.partition(":")[0], "pipeline", "gnnpipe")
+        check_links(self.flat(), self.schedule, takes_subgraphs(self.sampling))
         if self.launch.restarts and self.output.out is None and self.output.resume is None:
             raise UserError("--restarts needs --out: the directory that a new attempt goes on in")
         if self.factors.backend == "nccl" and self.launch.device != "cuda":
@@ -205,6 +208,10 @@ class Config:
     def schedule(self) -> str:
         """The spec of the schedule: a batch size chooses mini-batches."""
         return schedule_of(self.training.schedule, self.sampling)
+
+    def output_width(self, classes: int) -> int:
+        """Columns of what the model returns: logits of classes, or, of links, an embedding."""
+        return self.shape.hidden if self.training.task == "link" else classes
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, complete: `sancus train --config` repeats the run."""

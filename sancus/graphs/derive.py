@@ -1,4 +1,4 @@
-"""Shards of another graph on the same nodes: its training subgraph, or every edge with weight 1.
+"""Shards of another graph on the same nodes: its training subgraph, fewer edges, or all with weight 1.
 
 Each rank derives its shard from the one on disk. What it needs of other ranks' rows (whether they stay, their
 row sums) is a vector over all rows `[N]`, which ranks sum up from their own parts.
@@ -17,6 +17,7 @@ from sancus.graphs.normalise import row_sums
 from sancus.graphs.shards import Shard
 
 Vector = npt.NDArray[np.float64]
+Drop = Callable[[npt.NDArray[np.integer], npt.NDArray[np.integer]], npt.NDArray[np.bool_]]
 Total = Callable[[Vector], Vector]  # the sum over ranks of vectors of equal length
 
 
@@ -28,6 +29,22 @@ def training_shard(shard: Shard, total: Total) -> Shard:
 def unweighted_shard(shard: Shard, total: Total) -> Shard:
     """The same rows and edges, every edge with weight 1."""
     return _derive(shard, np.ones(len(shard.nodes), bool), total, weighted=False)
+
+
+def shard_without(shard: Shard, drop: Drop, total: Total) -> Shard:
+    """The same rows without the edges for which `drop(row, column)` holds, by their places in the graph."""
+    start = int(shard.offsets[shard.rank])
+    edges = {}
+    for name in _stored_edges(shard):
+        matrix = shard.edges(name)
+        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        keep = ~drop(row + start, matrix.indices)
+        ends = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr]
+        edges[name] = sp.csr_array((matrix.data[keep], matrix.indices[keep], ends), shape=matrix.shape)
+    arrays = dict(shard.arrays)
+    for name, matrix in edges.items():
+        arrays |= _parts(name, matrix)
+    return Shard(shard.rank, shard.manifest, arrays | _sums(edges, shard.offsets, shard.rank, total))
 
 
 def _derive(shard: Shard, keep: npt.NDArray[np.bool_], total: Total, *, weighted: bool) -> Shard:

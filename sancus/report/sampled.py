@@ -11,7 +11,7 @@ from sancus.report.units import count_text, seconds_text, share_text
 def batches(run: dict[str, Any]) -> list[tuple[str, str]]:
     """Means an epoch of a run in batches; nothing of another one."""
     facts, mean = section(run, "schedule"), section(run, "schedule", "per_epoch")
-    seeds, steps = number(facts.get("training_nodes")), number(mean.get("steps"))
+    seeds, steps = number(facts.get("training_nodes", facts.get("training_edges"))), number(mean.get("steps"))
     if seeds is None or steps is None:
         return []
     rows = [("seeds", f"{count_text(seeds)} in {count_text(steps)} steps an epoch{_speed(run, seeds)}")]

@@ -10,7 +10,6 @@ import os
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import xxhash
 
@@ -20,7 +19,7 @@ from sancus.comm.alone import Alone
 from sancus.comm.group import Group
 from sancus.comm.hello import check_greetings, share_key
 from sancus.comm.layout import AXES
-from sancus.comm.ledger import DIRECTIONS, Entry
+from sancus.comm.ledger import DIRECTIONS
 from sancus.comm.mesh import Mesh
 from sancus.comm.probe import choose_broadcast
 from sancus.comm.secret import read_secret
@@ -32,12 +31,12 @@ from sancus.exchange.constant_input import ConstantInput, ConstantRows
 from sancus.exchange.crossing import Crossing, CrossingSettings
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.health import Health
-from sancus.exchange.labels import LabelDraw, LabelInput
+from sancus.exchange.labels import LabelInput
 from sancus.exchange.legs import needed
 from sancus.exchange.mover import Mover
 from sancus.exchange.noise import Noise
 from sancus.exchange.savings import Savings
-from sancus.graphs.derive import Total, training_shard, unweighted_shard
+from sancus.graphs.derive import training_shard, unweighted_shard
 from sancus.graphs.normalise import Normalisation
 from sancus.graphs.operator import Operator
 from sancus.graphs.shards import Shard
@@ -56,13 +55,13 @@ from sancus.runs.input_rows import own_features, shown_labels
 from sancus.runs.layout import make_schedule
 from sancus.runs.module import make_module
 from sancus.runs.node_order import in_user_order
+from sancus.runs.tasks import ask_of, hide_labels, make_task, total_over
 from sancus.shards.cache import Shards
 from sancus.staleness import POLICIES
 from sancus.training.evaluation import Evaluation
-from sancus.training.hidden_labels import HiddenLabels
-from sancus.training.node_task import NodeTask, check_metric, class_weights
+from sancus.training.node_task import NodeTask
 from sancus.training.schedule import Site
-from sancus.training.task import SPLITS, Task
+from sancus.training.task import Task
 from sancus.training.trainer import Trainer
 from sancus.watch.board import folder_of
 from sancus.watch.leftovers import remove_leftovers
@@ -142,20 +141,21 @@ def make_trainer(
     graph = shard.manifest["graph"]
     source = config.model if model is None else model
     if not config.shape.edge_weights:
-        shard = unweighted_shard(shard, _total(group))
+        shard = unweighted_shard(shard, total_over(group))
     module = make_module(config, graph, source).to(device)
     asked = module if isinstance(module, PyGModel) else find_model(source)
     kind, linear = normalisation_of(asked), traits_of(asked).linear
+    shard, scored = ask_of(config, shard, group, device)
+    task = scored
     site = make_site(config, shard, device, kind, linear=linear)
     whole = trained = exchange_at(site, config, group, mesh)
-    scored = task = make_task(config, shard, group, device)
     if config.training.inductive:
-        subgraph = training_shard(shard, _total(group))
+        subgraph = training_shard(shard, total_over(group))
         site = make_site(config, subgraph, device, kind, linear=linear)
         trained = exchange_at(site, config, group, mesh)
         task = make_task(config, subgraph, group, device)
     questions: tuple[Task, Task] = (task, scored)
-    if config.training.label_rate:
+    if isinstance(task, NodeTask) and isinstance(scored, NodeTask) and config.training.label_rate:
         questions = (hide_labels(config, trained.nodes, group, task, scored),) * 2
     evaluation = Evaluation(whole, questions[1])
     return Trainer(
@@ -168,22 +168,6 @@ def make_trainer(
         mesh=mesh,
         site=site,
     )
-
-
-def hide_labels(
-    config: Config, nodes: torch.Tensor, group: Group, task: NodeTask, scored: NodeTask | None = None
-) -> HiddenLabels:
-    """Where labels are input: the task of the training nodes that do not show theirs in an epoch.
-
-    `nodes [n_i]` are the ids of the own rows; `scored` is the task of the graph that scores are taken on.
-    """
-    rate, seed = config.training.label_rate, config.training.seed
-    once = config.training.label_draw == "once"
-
-    def shown(rows: torch.Tensor) -> torch.Tensor:
-        return LabelDraw.at(group.clock.epoch, rate, seed, once=once).shown(nodes[rows])
-
-    return HiddenLabels(task, rate, shown, scored)
 
 
 def make_exchange(
@@ -291,42 +275,3 @@ def device_of(config: Config, world: World) -> torch.device:
     check_cuda(world.local_size)
     torch.cuda.set_device(world.local_rank)
     return torch.device("cuda", world.local_rank)
-
-
-def make_task(config: Config, shard: Shard, group: Group, device: torch.device) -> NodeTask:
-    """Labels and split of the own rows, and the weights of the classes over all ranks."""
-    graph, training = shard.manifest["graph"], config.training
-    dtype, multilabel = getattr(torch, training.dtype), graph["multilabel"]
-    labels = torch.from_numpy(np.array(shard.labels)).to(device, dtype if multilabel else torch.int64)
-    rows = {split: torch.from_numpy(np.flatnonzero(shard.mask(split))).to(device) for split in SPLITS}
-    auc = check_metric(training.metric, multilabel=multilabel)
-    count, weights = float(graph["train"]), None
-    if training.class_weights != "none":
-        counts = torch.from_numpy(_total(group)(_class_counts(shard))).to(device)
-        weights = class_weights(training, counts, multilabel=multilabel)
-    if weights is not None:
-        count = count if multilabel else float((weights * counts[:-1]).sum())
-        weights = weights.to(dtype)
-    return NodeTask(labels, rows, count, weights, training.label_smoothing, auc, graph["classes"])
-
-
-def _class_counts(shard: Shard) -> npt.NDArray[np.float64]:
-    """Own training nodes of every class, then all of them, `[C + 1]`."""
-    labels, classes = (
-        np.asarray(shard.labels)[np.asarray(shard.mask("train"))],
-        shard.manifest["graph"]["classes"],
-    )
-    counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=classes)
-    return np.append(counts, len(labels)).astype(np.float64)
-
-
-def _total(group: Group) -> Total:
-    """A function that adds a vector up over the ranks of `group`; all of them must call it."""
-
-    def total(mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        summed = torch.from_numpy(np.array(mine))
-        group.all_reduce(summed, Entry("agreement"))
-        result: npt.NDArray[np.float64] = summed.numpy()
-        return result
-
-    return total

@@ -17,7 +17,7 @@ def make_module(config: Config, graph: Mapping[str, Any], model: Model) -> nn.Mo
     """The model of a run for a graph, as its manifest describes it: seeded, so the same on all ranks."""
     with torch.random.fork_rng():
         torch.manual_seed(config.training.seed)
-        module = make_model(model, graph["features"], graph["classes"], config.shape)
+        module = make_model(model, graph["features"], config.output_width(graph["classes"]), config.shape)
         if config.training.label_rate:
             sizes = {"classes": graph["classes"], "features": graph["features"]}
             module = WithLabels(module, rate=config.training.label_rate, **sizes)

@@ -56,6 +56,8 @@ def columns_of(arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
     logits, predictions = arrays["logits"], arrays["predictions"]
     words = [str(word) for word in arrays.get("classes", np.arange(logits.shape[1]))]
     table = {"id": arrays["ids"]} if "ids" in arrays else {"node": np.arange(len(logits))}
+    if predictions.dtype.kind == "f":
+        return table | {f"value_{place}": column for place, column in enumerate(predictions.T)}
     if predictions.ndim == 1:
         table["prediction"] = arrays.get("names", predictions)
     else:

@@ -38,7 +38,8 @@ def least_bytes(manifest: dict[str, Any], config: Config) -> int:
     if not graph["sparse_features"]:
         total += graph["nodes"] * graph["features"] * item
     if config.model in MODELS and not config.training.inductive:
-        total += graph["nodes"] * sum(config.shape.widths(graph["features"], graph["classes"])[1:]) * item
+        widths = config.shape.widths(graph["features"], config.output_width(graph["classes"]))
+        total += graph["nodes"] * sum(widths[1:]) * item
     return int(total)
 
 

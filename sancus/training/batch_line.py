@@ -15,16 +15,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
-
-import torch
+from typing import Any, TypeVar
 
 from sancus.kernels.picked import PickedRows
 from sancus.kernels.topology import Sampled
-from sancus.sampling.base import Batch, SampleKey
-from sancus.sampling.batch_source import BatchSource
+from sancus.sampling.base import SampleKey
 from sancus.store.features import FeatureStore, Pull
 from sancus.store.parcel import Step
+from sancus.training.asker import Asker, Loss
 
 T = TypeVar("T")
 
@@ -44,8 +42,8 @@ class StageSeconds:
 class ReadyBatch:
     """A batch whose rows are here."""
 
-    batch: Batch
-    own: torch.Tensor  # [b] bool: the seeds that this rank owns
+    batch: Any
+    loss: Loss  # of the logits of the seeds
     sampled: Sampled
     rows: PickedRows
     pulled_rows: int
@@ -55,7 +53,7 @@ class ReadyBatch:
 class BatchLine:
     """Makes the batches of an epoch, up to `ahead` of them before they are needed."""
 
-    def __init__(self, source: BatchSource, store: FeatureStore, seed: int, ahead: int) -> None:
+    def __init__(self, source: Asker, store: FeatureStore, seed: int, ahead: int) -> None:
         self.source = source
         self.store = store
         self.seed = seed
@@ -93,7 +91,7 @@ class BatchLine:
 class _Drawn:
     """What is known of a batch once it is drawn."""
 
-    own: torch.Tensor
+    loss: Loss
     sampled: Sampled
     pull: Pull
 
@@ -101,7 +99,7 @@ class _Drawn:
 class _OnItsWay:
     """One batch; every stage is done once, however often it is called for."""
 
-    def __init__(self, line: BatchLine, batch: Batch, key: SampleKey, thread: Executor | None) -> None:
+    def __init__(self, line: BatchLine, batch: Any, key: SampleKey, thread: Executor | None) -> None:
         self._line = line
         self._batch = batch
         self._key = key
@@ -137,14 +135,13 @@ class _OnItsWay:
         drawn.pull.fetching.receive()
         rows = self._line.timed("pack", drawn.pull.rows)
         counts = drawn.pull.pulled_rows, drawn.pull.cached_rows
-        return ReadyBatch(self._batch, drawn.own, drawn.sampled, rows, *counts)
+        return ReadyBatch(self._batch, drawn.loss, drawn.sampled, rows, *counts)
 
     def _draw(self) -> _Drawn:
-        line, seeds = self._line, self._batch.seeds
-        own = line.store.places.owner[seeds] == line.store.group.rank
-        sampled = line.source.sample(self._batch, seeds[own], self._key)
+        line = self._line
+        sampled, loss = line.source.sample(self._batch, self._key)
         step = Step(self._key.epoch, self._key.step)
-        return _Drawn(own, sampled, Pull(line.store, sampled.nodes, step, background=line.ahead > 0))
+        return _Drawn(loss, sampled, Pull(line.store, sampled.nodes, step, background=line.ahead > 0))
 
     def _done(self, task: Future[T] | None) -> T:
         assert task is not None, "stages come one after another"

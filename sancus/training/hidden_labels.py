@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from sancus.errors import UserError
 from sancus.training.node_task import NodeTask
 from sancus.training.task import Gatherer, Split
+
+if TYPE_CHECKING:
+    from sancus.training.asker import Ask, Asker
 
 Shown = Callable[[torch.Tensor], torch.Tensor]  # own rows [k] -> whether each shows its label now, [k] bool
 
@@ -69,6 +73,10 @@ class HiddenLabels:
     ) -> HiddenLabels:
         """Refused: the training score is that of a pass of all rows, and shown labels are drawn for it."""
         raise UserError("--label-rate needs all rows in one step; leave it out, or choose --schedule full")
+
+    def in_batches(self, ask: Ask) -> Asker:
+        """Refused likewise."""
+        raise UserError("--label-rate needs all rows in one step; leave it out, or --batch-size")
 
     def _of_now(self) -> NodeTask:
         rows = self._task.rows["train"]

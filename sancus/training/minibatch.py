@@ -27,9 +27,7 @@ from sancus.training.settings import TrainingSettings
 if TYPE_CHECKING:
     import torch
 
-    from sancus.comm.group import Group
     from sancus.sampling.batch import Surroundings
-    from sancus.sampling.batch_source import BatchSource, Ground
     from sancus.sampling.gathered import GatheredTopology
     from sancus.store.features import FeatureStore
     from sancus.training.batch_line import BatchLine, ReadyBatch
@@ -44,7 +42,6 @@ class Supplies:
     line: BatchLine
     store: FeatureStore
     around: Surroundings
-    training: torch.Tensor  # [t] numbers of all training nodes, ascending
 
 
 class MiniBatch(Schedule):
@@ -82,10 +79,10 @@ class MiniBatch(Schedule):
         """Gather the topology, and say who has which training nodes."""
         from sancus.models.contract import traits_of
         from sancus.sampling.batch import Surroundings
-        from sancus.sampling.batch_source import Ground
-        from sancus.sampling.gathered import gather_numbers, gather_topology
+        from sancus.sampling.gathered import gather_topology
         from sancus.store.features import FeatureStore, Places
         from sancus.store.parcel import Coding
+        from sancus.training.asker import Ask
         from sancus.training.batch_line import BatchLine
 
         site, group = work.site, work.step.group
@@ -101,18 +98,14 @@ class MiniBatch(Schedule):
         coding = Coding(site.make_codec(self._settings.feature_codec), site.seed, self._training.epochs)
         places = Places(everything.owner, everything.row)
         store = FeatureStore(work.neighbourhood.input, places, group, coding)
-        training = gather_numbers(everything, own_seeds, group)
+        sampler = build("sampler", SAMPLERS, self._settings.sampler)
         fanouts = self._settings.fanouts(self._shape.layers)
-        size = self._settings.batch_size
-        ground = Ground(everything.topology, training, size, fanouts, site.seed, site.bench.dtype)
+        ask = Ask(everything, sampler, self._settings, fanouts, site.seed, site.bench.dtype, group)
         supplies = self._supplies = Supplies(
             everything,
-            BatchLine(
-                self._batches(ground, everything.owner, group), store, site.seed, self._settings.prefetch
-            ),
+            BatchLine(work.task.in_batches(ask), store, site.seed, self._settings.prefetch),
             store,
             Surroundings(group, site.bench.kernel, site.seed, shrinks, self._settings.fanout),
-            training,
         )
         self._fill_cache(supplies, everything.own[own_seeds])
         return work.evaluation
@@ -139,8 +132,8 @@ class MiniBatch(Schedule):
         assert supplies is not None, "a schedule is prepared first"
         size = self._settings.batch_size
         return {
-            "training_nodes": len(supplies.training),
-            "steps_per_epoch": -(-len(supplies.training) // size),
+            supplies.line.source.unit: supplies.line.source.count,
+            "steps_per_epoch": -(-supplies.line.source.count // size),
             "topology_edges": supplies.everything.edges,
             "cache_rows": self._cache_rows,
         }
@@ -149,16 +142,6 @@ class MiniBatch(Schedule):
     def _spread(self) -> bool:
         """Whether a rank has the edges of its own nodes alone."""
         return self._settings.topology == "owner"
-
-    def _batches(self, ground: Ground, owner: torch.Tensor, group: Group) -> BatchSource:
-        """Batches and their samples; `owner [N]` is the rank that has a node."""
-        from sancus.sampling.batch_source import batch_source
-        from sancus.sampling.spread import spread_batches
-
-        sampler = build("sampler", SAMPLERS, self._settings.sampler)
-        if not self._spread:
-            return batch_source(sampler, ground, group)
-        return spread_batches(sampler, ground, group, owner)
 
     def _fill_cache(self, supplies: Supplies, seeds: torch.Tensor) -> None:
         """Keep the rows of other ranks that batches will read most; `seeds [t_i]` are the own ones."""
@@ -172,7 +155,7 @@ class MiniBatch(Schedule):
             return
         cache = build("cache", CACHES, self._settings.feature_cache)
         everything, fanouts = supplies.everything, self._settings.fanouts(self._shape.layers)
-        rate = self._settings.batch_size / max(1, len(supplies.training))
+        rate = self._settings.batch_size / max(1, supplies.line.source.count)
         columns = Columns(everything.topology, group if self._spread else None)
         reads = Reads(columns, seeds, rate, fanouts)
         rows = rows_to_keep(cache, reads, everything.owner != group.rank)
@@ -180,22 +163,19 @@ class MiniBatch(Schedule):
         self._cache_rows = group.all_gather(torch.tensor([len(rows)])).flatten().tolist()
 
     def _step(self, ready: ReadyBatch, work: Work) -> float:
-        """One update by the seeds of all ranks; this rank's share of their mean loss."""
+        """One update by the batch of all ranks; this rank's share of its mean loss."""
         from sancus.sampling.batch import SampledBatch
 
         supplies = self._supplies
         assert supplies is not None
-        everything, batch, sampled = supplies.everything, ready.batch, ready.sampled
-        seeds, weight = batch.seeds[ready.own], None if batch.weight is None else batch.weight[ready.own]
+        everything, sampled = supplies.everything, ready.sampled
         neighbourhood = SampledBatch(sampled, everything.ids[sampled.nodes], ready.rows, supplies.around)
-        share = 1.0 if batch.weight is not None else batch.share
-        task = work.task.restricted(everything.row[seeds], share, weight)
         self._figures["steps"] += 1
         self._figures["sampled_edges"] += sum(len(col) for _, col, _ in sampled.entries)
         self._figures["input_rows"] += len(sampled.nodes)
         self._figures["pulled_rows"] += ready.pulled_rows
         self._figures["cached_rows"] += ready.cached_rows
-        return work.step.descend(neighbourhood, lambda logits: task.loss(neighbourhood.of_seeds(logits)))
+        return work.step.descend(neighbourhood, lambda logits: ready.loss(neighbourhood.of_seeds(logits)))
 
 
 def _refuse_batch_norm(model: torch.nn.Module) -> None:

@@ -9,6 +9,7 @@ every positive node with every negative one, so scores and labels are joined on 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,9 @@ from sancus.errors import UserError
 from sancus.training.auc import mean_roc_auc
 from sancus.training.settings import TrainingSettings
 from sancus.training.task import SPLITS, Gatherer, Split
+
+if TYPE_CHECKING:
+    from sancus.training.asker import Ask, Asker
 
 METRICS = {"accuracy": "accuracy", "micro-f1": "micro-F1", "roc-auc": "ROC-AUC"}
 
@@ -88,6 +92,12 @@ class NodeTask:
             train_count=self.train_count * share,
             row_weights=weight,
         )
+
+    def in_batches(self, ask: Ask) -> Asker:
+        """Batches of training nodes."""
+        from sancus.training.node_asker import NodeAsker
+
+        return NodeAsker(self, ask)
 
     def score(self, logits: torch.Tensor, gatherer: Gatherer | None = None) -> torch.Tensor:
         """`[3, 2]` numerator and denominator of train, val and test, float64; they add up over ranks."""

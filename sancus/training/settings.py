@@ -39,8 +39,10 @@ class TrainingSettings:
     """Weight of every class in the loss: none, balanced (rare classes count more), or numbers: 1,0.5,2."""
     label_smoothing: float = 0.0
     """Share of every label that is spread over all classes."""
-    metric: Literal["auto", "accuracy", "micro-f1", "roc-auc"] = "auto"
-    """What is reported: accuracy; with several labels a node micro-f1 (auto) or mean roc-auc."""
+    task: Literal["nodes", "link"] = "nodes"
+    """What is learned: the classes of nodes, or which pairs of nodes have an edge (link)."""
+    metric: Literal["auto", "accuracy", "micro-f1", "roc-auc", "mrr"] = "auto"
+    """Reported: accuracy; with several labels a node micro-f1 (auto), mean roc-auc; link: roc-auc, mrr."""
     normalise_features: bool = False
     """Scale every node's features to a sum of 1, as GCN's and GAT's papers do on citation graphs."""
     inductive: bool = False

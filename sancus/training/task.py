@@ -1,14 +1,17 @@
 """What a model is trained for: the contract between training and a kind of question about a graph.
 
 A schedule asks a task for the rows it needs, a step for the loss, an evaluation for the score. Node
-classification (`sancus.training.node_task`) is the one that exists; links would be another.
+classification (`sancus.training.node_task`) is one, links (`sancus.training.link_task`) are another.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from sancus.training.asker import Ask, Asker
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, Split, Split] = ("train", "val", "test")
@@ -51,6 +54,10 @@ class Task(Protocol):
         Its loss is their share of the same global mean, so that the shares of disjoint rows add up; or of the
         mean over a batch that is a `share` of the training nodes. `weight [k]` multiplies the loss of each.
         """
+        ...
+
+    def in_batches(self, ask: Ask) -> Asker:
+        """The same question in batches; all ranks call it together."""
         ...
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,8 @@ from sancus.exchange.figures import run_log
 from sancus.exchange.full_graph import FullGraph
 from sancus.exchange.state import State
 from sancus.models.build import Model
-from sancus.runs.build import make_exchange, make_task
+from sancus.runs.build import make_exchange
+from sancus.runs.tasks import make_task
 from sancus.staleness.base import Norm, View
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.reference import dense_adjacency, dense_features

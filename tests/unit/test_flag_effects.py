@@ -22,6 +22,7 @@ from sancus.graphs.graph import Graph
 from sancus.models.settings import ModelSettings
 from sancus.sampling.settings import SamplingSettings
 from sancus.training.async_settings import AsyncSettings
+from sancus.training.link_settings import LinkSettings
 from sancus.training.settings import TrainingSettings
 from tests.helpers.graphs import awkward_graph, shards_of
 from tests.helpers.threads import open_own, results, run_threads, thread_trainer
@@ -37,6 +38,7 @@ BASE: dict[str, Any] = {
     "dtype": "float64",
 }
 GAT = {"model": "gat", "heads": 2}
+LINK = {"task": "link"}
 SKIPS = {"staleness": "variation-gap:gap=0.05"}
 
 
@@ -112,7 +114,10 @@ EFFECTS: dict[str, list[Effect]] = {
     "layer_weight_decay": [effect(0.5, "later", model="gcnii")],
     "class_weights": [effect("balanced"), effect("1,0.5,2"), effect("balanced", multilabel=True)],
     "label_smoothing": [effect(0.3), effect(0.3, multilabel=True)],
-    "metric": [effect("roc-auc", "scores", same=("losses",), multilabel=True)],
+    "metric": [
+        effect("roc-auc", "scores", same=("losses",), multilabel=True),
+        effect("mrr", "scores", same=("losses",), **LINK),
+    ],
     "normalise_features": [effect(True)],
     "inductive": [effect(True)],
     "lr_schedule": [effect("cosine", "later"), effect("linear", "later")],
@@ -132,6 +137,12 @@ EFFECTS: dict[str, list[Effect]] = {
     "label_draw": [effect("once", "later", same=("wire",), label_rate=0.5)],
     "dtype": [effect("float32", "losses", "wire")],
     "seed": [effect(1)],
+    # links
+    "task": [effect("link", "losses", "scores", "wire")],
+    "held_out": [effect(0.2, **LINK)],
+    "negatives": [effect(3, **LINK)],
+    "rivals": [effect(5, "scores", same=("losses",), **LINK)],
+    "leave_out": [effect(False, batch_size=9, fanout="2", **LINK)],
     # mini-batches
     "batch_size": [effect(4, "losses", "wire", "parameter"), effect(8, "losses")],
     "fanout": [effect("2", batch_size=4), effect("3,all", batch_size=4)],
@@ -153,6 +164,7 @@ SECTIONS = (
     ModelSettings,
     TrainingSettings,
     SamplingSettings,
+    LinkSettings,
     AsyncSettings,
     LaunchSettings,
     OutputSettings,
