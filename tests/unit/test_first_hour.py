@@ -116,10 +116,11 @@ MISTAKES = {
     "train G --row-order foo": 'Invalid value "foo" for --row-order',
     "train G --restarts -1": "--restarts -1: must not be negative",
     "train G --gcnii-alpha 2 --model gcnii": "--gcnii-alpha 2.0: must be between 0 and 1",
-    "train G --task link": "Unknown option: --task",
-    "train G --task regression": "Unknown option: --task",
-    "train G --task foo": "Unknown option: --task",
-    "train G --negatives 3": "Unknown option: --negatives",
+    "train G --task regression": 'Invalid value "regression" for --task. Choose from: "nodes", "link"',
+    "train G --task foo": 'Invalid value "foo" for --task. Choose from: "nodes", "link"',
+    "train G --task link --held-out 2": "--held-out 2.0: must be above 0 and below 0.5",
+    "train G --task link --negatives 0": "--negatives 0: must be at least 1",
+    "train G --negatives 3": "--negatives 3 is of --task link; add it, or leave it out",
 }
 
 
