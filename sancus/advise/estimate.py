@@ -93,6 +93,7 @@ class Estimate:
     parameter_bytes: float = 0.0  # an epoch, of all ranks
     agreement_bytes: float = 0.0
     staged: Staged | None = None  # of a pipeline alone
+    advice: str = ""  # of a run in batches: how its updates compare with the full graph's
 
     @property
     def boundary_bytes(self) -> float:

@@ -119,16 +119,19 @@ def estimate(
     _, settings = read_flags([data, *flags])
     check(data, settings, launched=True)
     from sancus.advise import estimate as estimating
-    from sancus.advise.staged import predict
+    from sancus.advise.estimate_batches import foresee
 
     machine = estimating.probe(link, latency, spmm, gemm)
     graph = open_graph(data)
-    estimates = [predict(graph, settings, count, machine) for count in ranks]
+    estimates = [foresee(graph, settings, count, machine) for count in ranks]
     print_table(estimating.table(estimates))
     if device_memory is not None:
         check_device_memory(estimates, device_memory)
     print_line("")
     print_table(estimating.stream_table(estimates))
+    for row in estimates:
+        if row.advice:
+            print_line(row.advice)
 
 
 def probe(

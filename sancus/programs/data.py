@@ -11,8 +11,8 @@ from typing import Any
 
 from sancus.advise import estimate as estimating
 from sancus.advise.estimate import Estimate, Machine
+from sancus.advise.estimate_batches import foresee
 from sancus.advise.machine import measure
-from sancus.advise.staged import predict
 from sancus.comm.group import Group
 from sancus.config.types import check_number
 from sancus.console.speaker import speaker
@@ -69,7 +69,7 @@ def estimate(
     if not math.isfinite(latency) or latency < 0:
         raise UserError(f"latency={latency}: must be a number of seconds that is not negative")
     accepted, machine = accept(graph), estimating.probe(link, latency, spmm, gemm)
-    return [predict(accepted, config, count, machine) for count in counts]
+    return [foresee(accepted, config, count, machine) for count in counts]
 
 
 def probe(transport: Group, seconds: float = 10.0) -> Machine:

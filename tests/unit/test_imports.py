@@ -57,7 +57,7 @@ BELOW = {
     ),
     "advise": (
         "errors plugins kernels report staleness partitioners console comm codecs parameters graphs plans "
-        "datasets exchange models training config launch shards runs"
+        "datasets exchange store sampling models training config launch shards runs"
     ),
     "cli": (
         "errors plugins report partitioners console comm datasets watch config launch jobs shards runs advise"
