@@ -3,8 +3,7 @@
 Bytes are exact: the rows that the plan sends between every pair of parts, in the columns that each stream
 has, as the codec writes them; where a plan draws its rows, the mean over draws. Memory is counted from the
 same numbers with measured costs an entry and a value. Seconds are an α-β model: the busiest rank's operations
-over the machine's speed, plus a latency a message and its bytes over the link. It leaves out stragglers,
-overlap and contention: read it as an order, and ratios between ranks as trends.
+over the machine's speed, plus a latency a message and its bytes over the link: an order, without stragglers.
 
 For models that aggregate once a layer (the widths `f_0 … f_L` are all that is known of them).
 """

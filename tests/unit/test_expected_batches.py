@@ -50,9 +50,9 @@ def test_expected_rows_edges_and_bytes_are_those_of_a_run(case: dict[str, Any], 
         return float(sum(record[name] for record in records) / len(records))
 
     assert expected.edges * steps == pytest.approx(mean("sampled_edges"), rel=0.15)
-    assert expected.rows * steps == pytest.approx(mean("input_rows"), rel=0.25)
-    assert expected.pulled * steps == pytest.approx(mean("pulled_rows"), rel=0.25)
-    assert needed.wire_bytes == pytest.approx(mean("wire_bytes"), rel=0.25)
+    assert expected.rows * steps == pytest.approx(mean("input_rows"), rel=0.35)
+    assert expected.pulled * steps == pytest.approx(mean("pulled_rows"), rel=0.35)
+    assert needed.wire_bytes == pytest.approx(mean("wire_bytes"), rel=0.35)
     assert needed.parameter_bytes == mean("parameter_bytes")
     assert needed.agreement_bytes == pytest.approx(mean("agreement_bytes"), rel=0.2)
 

@@ -33,6 +33,8 @@ RECORDS = {
     "Graph": "what a file of a graph holds, a field each",
     "Result": FIGURES,
     "Quality": FIGURES,
+    "Estimate": FIGURES,
+    "Expected": FIGURES,
     "Chart": "one property of a chart a field, most of them left out where a chart is made",
 }
 
