@@ -53,7 +53,7 @@ def train(job: dict[str, Any], group: Group) -> dict[str, Any]:
         counts.append(count())
     outcome: dict[str, Any] = {"link_bytes": [after - before for before, after in pairwise(counts)]}
     history = trainer.figures.get("history_bytes", trainer.exchange.crossing.figures().history_bytes)
-    outcome |= {"history_bytes": history, "peak_bytes": directory.peak_memory()}
+    outcome |= {"history_bytes": history, "peak_bytes": directory.peak_memory(torch.device("cpu"))}
     outcome["widths"] = widths
     bill = _bill(trainer, group)
     outcome["schedule"] = trainer.schedule.describe()
