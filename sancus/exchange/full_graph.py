@@ -55,7 +55,7 @@ class FullGraph:
         self.labels = labels
         self.savings = savings or Savings()
         self.constant = constant
-        self._orders: dict[int, ProductOrder] = {}  # of training, by layer; evaluation follows
+        self.orders: dict[int, ProductOrder] = {}  # of training, by layer; evaluation follows
 
     def begin_epoch(self, epoch: int, model: nn.Module | None = None) -> None:
         """A training epoch starts; its number is the same on all ranks.
@@ -195,8 +195,8 @@ class FullGraph:
     def _order(self, h: Rowlike, weight: torch.Tensor, layer: int) -> ProductOrder:
         """Which product comes first; other passes take the order of training, so that all round alike."""
         training = self.group.clock.current_pass == "training"
-        if not training and layer in self._orders:
-            return self._orders[layer]
+        if not training and layer in self.orders:
+            return self.orders[layer]
         differentiable = isinstance(h, Summed) or (isinstance(h, torch.Tensor) and h.requires_grad)
         order = product_order(
             self.savings.order,
@@ -206,7 +206,7 @@ class FullGraph:
             one_way=_one_way(self.crossing),
         )
         if training:
-            self._orders[layer] = order
+            self.orders[layer] = order
         return order
 
     def _values(

@@ -172,7 +172,11 @@ class Stretches:
     def _come_together(self, desk: MergeDesk | None, epoch: int, lap: Lap) -> None:
         """All ranks hear what happened; the only collective of a stretch."""
         group = self.group
-        everyone = gather_json(group, self.rank.courier.answers(), CPU)  # by now every step is merged
+        graph = self.work.neighbourhood
+        heard_of_all = gather_json(group, [bool(graph.orders), self.rank.courier.answers()], CPU)
+        everyone = [answers for _, answers in heard_of_all]  # by now every step is merged
+        if not all(trained for trained, _ in heard_of_all):  # a rank that came to no step of its own
+            graph.orders.clear()  # all choose the order of products alike
         told = None
         if desk is not None:
             desk.merger.join.keep(self.work.step.optimizer)
@@ -189,7 +193,7 @@ class Stretches:
             before = facts["trained_seconds"]
         last = max(self.facts)
         self.over = bool(self._settings.seconds) and self.books.seconds >= self._settings.seconds
-        decisions = self.work.neighbourhood.crossing.decisions
+        decisions = graph.crossing.decisions
         for layer, side, owner, pushes, skips in itertools.chain(*everyone):
             count_answers(decisions, Stream(layer, DIRECTIONS[side], owner), pushes, skips)
         seconds = max(lap.total, 1e-9)
