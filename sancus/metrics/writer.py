@@ -44,7 +44,14 @@ class EpochLines:
     def sync(self) -> None:
         """Return when all lines are on the disk, as far as it takes them: a checkpoint counts on them."""
         with contextlib.suppress(OSError):
+            self._flush()
             os.fsync(self._file)
+
+    def unwritten(self) -> bytes:
+        """What still finds no room, behind what is in the file; the end of a line may be first."""
+        with contextlib.suppress(OSError):
+            self._flush()
+        return self._backlog
 
     def close(self) -> None:
         """Write what is left, and close the file."""

@@ -60,13 +60,24 @@ def read_rank_logs(folder: Path) -> LogArrays | None:
     return arrays_of(rows, int(rows["epoch"].max()) + 1, int(rows["owner"].max()) + 1)
 
 
-def read_rows(path: Path, owner: int) -> Rows:
-    """What the log of one rank says; none where there is no such file."""
+def read_rows(path: Path, owner: int, rest: bytes = b"") -> Rows:
+    """What the log of one rank says, with the `rest` that is not in it yet; none where there is no file."""
     try:
         with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-            return rows_from(row for line in lines for row in _rows_of(line, owner))
+            return rows_from(row for line in _with_rest(lines, rest) for row in _rows_of(line, owner))
     except OSError:
         return np.zeros(0, ROW)
+
+
+def _with_rest(lines: Iterable[str], rest: bytes) -> Iterator[str]:
+    """All lines; the rest goes on with the last one where that has no end."""
+    last = ""
+    for line in lines:
+        if line.endswith("\n"):
+            yield line
+        else:
+            last = line
+    yield from (last + rest.decode(errors="replace")).splitlines()
 
 
 def rows_from(values: Iterable[tuple[float, ...]]) -> Rows:

@@ -67,8 +67,8 @@ class StreamLog:
         self._lines.sync()
 
     def rows(self) -> Rows:
-        """What all lines say of the streams of this rank."""
-        return read_rows(self._path, self._owner)
+        """What all lines say of the streams of this rank, also those that a full disk has refused."""
+        return read_rows(self._path, self._owner, self._lines.unwritten())
 
 
 def rows_in_memory(crossing: Crossing, owner: int) -> Rows:
