@@ -102,7 +102,8 @@ def test_a_schedule_prepares_remembers_measures_and_describes(tmp_path: Path) ->
     assert losses(thirds) == pytest.approx(losses(full), rel=1e-12)
     lines = [json.loads(line) for line in (thirds / "metrics.jsonl").read_text().splitlines()]
     assert [line["toy_shares"] for line in lines] == [2 * 4] * 4, "four shares on each of two ranks"
-    assert json.loads((thirds / "run.json").read_text())["schedule"] == {"epochs": 4, "lr": 0.05}
+    told = json.loads((thirds / "run.json").read_text())["schedule"]
+    assert told == {"epochs": 4, "lr": 0.05, "per_epoch": {"toy_shares": 8.0}}
     assert json.loads((full / "run.json").read_text())["schedule"] == {}
     assert "toy_shares" not in json.loads((full / "metrics.jsonl").read_text().splitlines()[0])
     shown = run("report", thirds)
@@ -129,5 +130,5 @@ def test_the_layout_says_how_many_parts_are_cut() -> None:
 
 
 def test_an_unknown_schedule_is_refused() -> None:
-    with pytest.raises(UserError, match="schedule 'fll' does not exist; choose from full"):
+    with pytest.raises(UserError, match="schedule 'fll' does not exist; choose from async, full"):
         make_config(schedule="fll")
