@@ -59,7 +59,7 @@ def test_any_bytes_end_in_peace(name: str) -> None:
 def test_a_target_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were messages believed without their checksum, the target would say so."""
     monkeypatch.setattr(
-        "sancus.comm.header.Header.check", lambda header, message, _: message[: header.content]
+        "sancus.comm.header.Header.check", lambda header, message, *_: message[: header.content]
     )
     with pytest.raises(AssertionError):
         headers((CORPUS / "headers" / "flip").read_bytes())
