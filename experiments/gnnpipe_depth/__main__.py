@@ -5,19 +5,16 @@ Predicted bytes are measured ones: see the tests of `sancus estimate`, for the f
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import documents
-from experiments.engine import results
+from experiments.engine.computed import main_of
 from sancus.advise.estimate import Machine
 from sancus.advise.staged import predict
 from sancus.config.resolve import make_config
 from sancus.datasets.open import open_graph
-from sancus.errors import UserError
 
 HERE = Path(__file__).parent
 TITLE = "GNNPipe: bytes against depth, from the plans"
@@ -46,23 +43,5 @@ def measure(data: str, depths: Sequence[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> int:
-    """Predict for all graphs, write the results and the README."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one small graph; writes nothing")
-    flags = parser.parse_args()
-    try:
-        graphs, depths = (("synthetic",), DEPTHS[:2]) if flags.quick else (GRAPHS, DEPTHS)
-        rows = [row for data in graphs for row in measure(data, depths)]
-    except UserError as error:
-        print(f"experiments.gnnpipe_depth: {error}", file=sys.stderr)
-        return 2
-    if not flags.quick:
-        content = results.heading("python -m experiments.gnnpipe_depth") | {"title": TITLE, "rows": rows}
-        results.write(HERE / results.RESULTS_FILE, content)
-        documents.write([HERE / "README.md"])
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(HERE, TITLE, __doc__, measure, GRAPHS, DEPTHS, few=2))

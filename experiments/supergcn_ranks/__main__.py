@@ -5,17 +5,14 @@ A graph is cut by METIS into 2 to 256 parts; what one aggregation sends follows 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import documents
-from experiments.engine import results
+from experiments.engine.computed import main_of
 from sancus.datasets.open import open_graph
-from sancus.errors import UserError
 from sancus.partitioners import PARTITIONERS
 from sancus.partitioners.quality import quality
 from sancus.plugins import build
@@ -48,23 +45,5 @@ def measure(data: str, ranks: Sequence[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> int:
-    """Cut all graphs, write the results and the README."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one small graph; writes nothing")
-    flags = parser.parse_args()
-    try:
-        graphs, ranks = (("synthetic",), RANKS[:3]) if flags.quick else (GRAPHS, RANKS)
-        rows = [row for data in graphs for row in measure(data, ranks)]
-    except UserError as error:
-        print(f"experiments.supergcn_ranks: {error}", file=sys.stderr)
-        return 2
-    if not flags.quick:
-        content = results.heading("python -m experiments.supergcn_ranks") | {"title": TITLE, "rows": rows}
-        results.write(HERE / results.RESULTS_FILE, content)
-        documents.write([HERE / "README.md"])
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(HERE, TITLE, __doc__, measure, GRAPHS, RANKS, few=3))

@@ -75,6 +75,23 @@ def run(
         return process.finish(timeout)
 
 
+def endings_of(cases: Sequence[Mapping[str, Any]], cwd: Path | None = None) -> list[dict[str, Any]]:
+    """How commands end that are over before a rank starts: many in one go (`command_entry.py`)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.helpers.command_entry"],
+        input=json.dumps(cases),
+        env=environment(),
+        cwd=cwd or home(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    ended: list[dict[str, Any]] = json.loads(done.stdout)
+    return ended
+
+
 def _forked(argv: list[str], env: Mapping[str, str], cwd: Path | None, timeout: float) -> Result:
     with tempfile.TemporaryDirectory(prefix="sancus-test-") as folder:
         files = [Path(folder) / name for name in ("stdout", "stderr")]

@@ -32,7 +32,7 @@ from sancus.models import MODELS
 from sancus.partitioners import PARTITIONERS
 from sancus.plans import PLANS
 from sancus.staleness import POLICIES
-from tests.helpers.command import TIMEOUT, TOP, environment, home
+from tests.helpers.command import TIMEOUT, TOP, endings_of, environment, home
 
 GRAPH = "synthetic:nodes=60,features=4,classes=3"
 TABLES = (PARTITIONERS, PLANS, POLICIES, CODECS, BACKENDS, KERNELS, MODELS, READERS, PRESETS)
@@ -198,23 +198,6 @@ def busy_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def run_all(cases: list[dict[str, Any]], cwd: Path) -> list[dict[str, Any]]:
-    """Every case in a fork of one process that has imported nothing but `sancus.cli.app`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.command_entry"],
-        input=json.dumps(cases),
-        env=environment(),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT,
-    )
-    assert done.returncode == 0, done.stderr
-    results: list[dict[str, Any]] = json.loads(done.stdout)
-    return results
-
-
 @pytest.fixture(scope="module")
 def refusals(folder: Path, busy_port: int) -> dict[str, dict[str, Any]]:
     def fill(text: str) -> str:
@@ -228,7 +211,7 @@ def refusals(folder: Path, busy_port: int) -> dict[str, dict[str, Any]]:
         }
         for mistake in MISTAKES.values()
     ]
-    return dict(zip(MISTAKES, run_all(cases, home()), strict=True))
+    return dict(zip(MISTAKES, endings_of(cases, home()), strict=True))
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -251,7 +234,7 @@ def test_a_refused_run_leaves_no_cache_behind(refusals: dict[str, dict[str, Any]
 def answers() -> dict[str, dict[str, Any]]:
     commands = ("", "--help", "--version", "train --help", "report --help", "list")
     cases = [{"args": command.split(), "env": {}, "missing": []} for command in commands]
-    return dict(zip(commands, run_all(cases, home()), strict=True))
+    return dict(zip(commands, endings_of(cases, home()), strict=True))
 
 
 @pytest.mark.parametrize("command", ["", "--help", "--version", "train --help", "report --help", "list"])

@@ -6,15 +6,12 @@ Each is answered in one line, and before any rank starts. `test_cli.py` has mist
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from sancus.launch.exit_codes import EXIT_USER
-from tests.helpers.command import TIMEOUT, environment, home
+from tests.helpers.command import endings_of
 
 GRAPH = "synthetic:nodes=60,features=4,classes=3"
 # The command, with G for a graph, and how the answer begins.
@@ -125,25 +122,15 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, dict[str, Any]]:
+def endings() -> dict[str, dict[str, Any]]:
     lines = [[GRAPH if word == "G" else word for word in line.split()] for line in MISTAKES]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.command_entry"],
-        input=json.dumps([{"args": words, "env": {}, "missing": []} for words in lines]),
-        env=environment(),
-        cwd=home(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(MISTAKES, json.loads(done.stdout), strict=True))
+    cases = [{"args": words, "env": {}, "missing": []} for words in lines]
+    return dict(zip(MISTAKES, endings_of(cases), strict=True))
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_it_is_answered_in_one_line(line: str, answers: dict[str, dict[str, Any]]) -> None:
-    answer = answers[line]
+def test_it_is_answered_in_one_line(line: str, endings: dict[str, dict[str, Any]]) -> None:
+    answer = endings[line]
     assert answer["code"] == EXIT_USER, answer
     assert answer["err"].startswith(f"sancus: {MISTAKES[line]}".replace("G'", f"{GRAPH}'")), answer
     assert answer["err"].count("\n") == 1, answer

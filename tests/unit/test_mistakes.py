@@ -6,9 +6,6 @@ A table of those that were once answered wrongly, and of their neighbours; `test
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ from torch import nn
 
 import sancus
 from sancus.launch.exit_codes import EXIT_USER
-from tests.helpers.command import TIMEOUT, environment, home
+from tests.helpers import command
 from tests.helpers.graphs import awkward_graph
 
 GRAPH = "synthetic:nodes=60,features=4,classes=3"
@@ -277,18 +274,7 @@ def answers() -> dict[str, dict[str, Any]]:
         {"args": ["" if word == "''" else word for word in line.split()], "env": {}, "missing": []}
         for line, _ in COMMANDS.values()
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.command_entry"],
-        input=json.dumps(cases),
-        env=environment(),
-        cwd=home(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(COMMANDS, json.loads(done.stdout), strict=True))
+    return dict(zip(COMMANDS, command.endings_of(cases), strict=True))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
